@@ -61,6 +61,12 @@ func (c *contract) request(task string, kind events.Kind, attempt int, operation
 	return q.Record(c.ns, "test", "payments", 0)
 }
 
+// check asks what became of a task's charge.
+func (c *contract) check(task string) events.Record {
+	of := events.CheckOf{IdempotencyKey: events.IdempotencyKey(c.ns, task, "charge", events.Do, 0), Input: json.RawMessage(`{"amount":5}`)}
+	return c.request(task, events.Check, 1, "status", string(events.CheckValue(of)), time.Minute)
+}
+
 // docToken is the token of the examples in docs/guides/agents.md.
 const docToken = "K5QW2MZT7C4NAXJ6RB3LDY5GHE"
 
@@ -86,6 +92,11 @@ func (c *contract) awaitReplies(n int) map[string]string {
 			c.Errorf("%s: replied twice", id)
 		}
 		said[id] = string(rep.Outcome) + " " + string(rep.Body)
+		if rep.Ref.Kind == events.Check {
+			if _, _, err := rep.Became(); err != nil {
+				c.Errorf("%s: the answer %s can't be used: %v", id, rep.Body, err)
+			}
+		}
 		if want := events.Partition(r.Key, repliesPartitions); string(r.Key) != task || r.Partition != want {
 			c.Errorf("%s: key %q in partition %d; want the task's id in %d", id, r.Key, r.Partition, want)
 		}
@@ -142,20 +153,26 @@ func TestPythonAgentKeepsTheContract(t *testing.T) {
 			c.request("o-2", events.Do, 1, "charge", `{"amount":0}`, time.Minute),
 			c.request("o-3", events.Do, 1, "teleport", `{}`, time.Minute),
 			c.request("o-4", events.Do, 1, "charge", `{"amount":"five"}`, time.Minute),
+			c.check("o-1"),
+			c.check("o-2"),
+			c.check("o-7"),
 			c.request("o-1", events.Undo, 1, "refund", string(undo), time.Minute),
 			c.request("o-1", events.Do, 3, "charge", `{"amount":5}`, time.Minute),
 			c.request("o-5", events.Undo, 1, "refund", never, time.Minute),
 		)
 		stop := c.startPython()
 		want := map[string]string{
-			"o-1/charge/do/1":   `completed {"charge": "ch_1"}`,
-			"o-1/charge/do/2":   `completed {"charge": "ch_1"}`,
-			"o-1/charge/do/3":   `rejected {"code": "rejected", "message": "it was undone before it arrived"}`,
-			"o-2/charge/do/1":   `rejected {"code": "rejected", "message": "the amount must be positive"}`,
-			"o-3/charge/do/1":   `rejected {"code": "rejected", "message": "no operation teleport"}`,
-			"o-4/charge/do/1":   `failed `,
-			"o-1/charge/undo/1": `completed {"refunded": true}`,
-			"o-5/charge/undo/1": `completed {"refunded": false}`,
+			"o-1/charge/do/1":    `completed {"charge": "ch_1"}`,
+			"o-1/charge/do/2":    `completed {"charge": "ch_1"}`,
+			"o-1/charge/do/3":    `rejected {"code": "rejected", "message": "it was undone before it arrived"}`,
+			"o-2/charge/do/1":    `rejected {"code": "rejected", "message": "the amount must be positive"}`,
+			"o-3/charge/do/1":    `rejected {"code": "rejected", "message": "no operation teleport"}`,
+			"o-4/charge/do/1":    `failed `,
+			"o-1/charge/check/1": `completed {"outcome": "completed", "output": {"charge": "ch_1"}}`,
+			"o-2/charge/check/1": `completed {"outcome": "none"}`,
+			"o-7/charge/check/1": `completed {"outcome": "none"}`,
+			"o-1/charge/undo/1":  `completed {"refunded": true}`,
+			"o-5/charge/undo/1":  `completed {"refunded": false}`,
 		}
 		c.awaitReplies(len(want))
 		stop()

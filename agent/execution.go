@@ -239,16 +239,19 @@ func (t *execution) call(now time.Time) (n decision, wake <-chan struct{}, overr
 
 // callContext returns the context of a call of the handler. It is done with t.ctx, or after a silence.
 func (t *execution) callContext() context.Context {
-	if t.progress == nil {
-		req := t.req
-		t.progress = &progress{membership: t.membership, req: &req, clock: t.clock}
+	ctx, cancel := t.ctx, context.CancelCauseFunc(nil)
+	if t.req.Heartbeat > 0 {
+		ctx, cancel = context.WithCancelCause(t.ctx) // it ends with t.ctx
 	}
-	if t.req.Heartbeat == 0 {
-		return &call{t.ctx, t.progress}
+	if t.progress != nil {
+		t.progress.begin(cancel)
+		return &call{ctx, t.progress}
 	}
-	ctx, cancel := context.WithCancelCause(t.ctx) // it ends with t.ctx
-	t.progress.begin(cancel)
-	return &call{ctx, t.progress}
+	p := &progress{membership: t.membership, req: t.req, clock: t.clock}
+	p.first = call{ctx, p}
+	p.begin(cancel)
+	t.progress = p
+	return &p.first
 }
 
 // keepProgress reports the value of a pending request. If the attempt is over, the handler learns it in its next call.

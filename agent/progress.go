@@ -77,7 +77,7 @@ type PendingError struct {
 
 func (p *PendingError) Error() string { return "agent: the work goes on" }
 
-// call is the context of a call of the handler. It is one object, since each request has one.
+// call is the context of a call of the handler.
 type call struct {
 	context.Context
 	*progress
@@ -97,8 +97,10 @@ func (c *call) Value(key any) any {
 // call the handler several times.
 type progress struct {
 	membership *membership
-	req        *Request
+	req        Request
 	clock      clock
+	// first is the context of the first call, which most requests have alone: one object of memory holds it all.
+	first call
 
 	mu       sync.Mutex
 	ctx      context.Context // of the sends; nil: nothing was reported yet
@@ -124,8 +126,11 @@ func (r *Request) ProgressEvery() time.Duration {
 	return events.PlainProgressEvery
 }
 
-// begin is called when a call of the handler begins. A silence then ends it by cancel.
+// begin is called when a call of the handler begins. A silence then ends it by cancel; nil: there is no heartbeat.
 func (p *progress) begin(cancel context.CancelCauseFunc) {
+	if cancel == nil {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.silentBy.IsZero() {
@@ -248,9 +253,9 @@ func (p *progress) sendOne(value json.RawMessage) error {
 	}
 	ctx, cancel := context.WithTimeout(p.ctx, left)
 	defer cancel()
-	a := attempt{req: p.req}
+	a := attempt{req: &p.req}
 	reply := a.replyWith(events.Reply{Outcome: events.Progress, Body: value}).reply
-	rec := m.replyRecord(p.req, &reply)
+	rec := m.replyRecord(&p.req, &reply)
 	for i := range rec.Headers {
 		if h := &rec.Headers[i]; h.Key == events.HeaderID { // each report has an id of its own
 			h.Value = strconv.AppendInt(append(h.Value[:len(h.Value):len(h.Value)], '/'), int64(p.number+1), 10)
@@ -259,9 +264,9 @@ func (p *progress) sendOne(value json.RawMessage) error {
 	err := m.session.Send(ctx, rec)
 	switch {
 	case err == nil:
-		m.cfg.Listener.Progressed(*p.req)
+		m.cfg.Listener.Progressed(p.req)
 	case ctx.Err() == nil:
-		m.cfg.Listener.SendFailed(*p.req, err)
+		m.cfg.Listener.SendFailed(p.req, err)
 	}
 	return err
 }

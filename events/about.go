@@ -44,6 +44,7 @@ type Verb string
 // The verbs of facts.
 const (
 	VerbClaimed   Verb = "claimed" // of a partition
+	VerbForgot    Verb = "forgot"  // of a partition
 	VerbReceived  Verb = "received"
 	VerbStarted   Verb = "started" // of a task, or of an attempt
 	VerbProcessed Verb = "processed"
@@ -63,6 +64,7 @@ const (
 	VerbCaught    Verb = "caught"
 	VerbSignalled Verb = "signalled" // a task received a signal; its state stays as it is
 	VerbRepeated  Verb = "repeated"
+	VerbMigrated  Verb = "migrated" // a task goes on with another version; its state stays as it is
 )
 
 // The verbs of transitions of steps that have no fact of their own. Facts of the task cause them.
@@ -84,8 +86,8 @@ const (
 	PhaseWaiting              // the attempt ended before; the next one is due later
 	PhaseBegan                // the step runs, and no agent was asked: its kind calls none
 	PhaseFired                // such a step ended: its timer was due
-	PhaseGoesOn               // the attempt goes on: its agent reported progress
-	PhaseTaken                // a step without an agent ended: it took a signal
+	PhaseGoesOn               // the attempt goes on: its agent reported progress, or its child is held or no longer held
+	PhaseTaken                // a step without an agent ended: it took a signal, or its child ended
 )
 
 // Ends reports whether an attempt in this phase has just ended.
@@ -106,6 +108,8 @@ const (
 	DisarmsStep            // the timers of its step, and of the step's undo and check
 	DisarmsWaiting         // all timers except those of runs that go on running
 	DisarmsAll
+	// DisarmsReplanned disarms the timer of its slot. The others stay, with the rules of the fact's plan.
+	DisarmsReplanned
 )
 
 // OfStep reports whether the fact is about a step. If not, it is about the task or the partition.

@@ -12,14 +12,22 @@ func TestAbout(t *testing.T) {
 	for _, f := range sampleFacts() {
 		a, v := f.About(), reflect.ValueOf(f).Elem()
 		of := map[bool]string{true: "step", false: "task"}[a.OfStep()]
-		if a.Verb == VerbClaimed {
+		if OfPartition(f) {
 			of = "partition"
 		} else if a.Kind != Do && a.OfStep() {
 			of = string(a.Kind)
 		} else if a.StepKind != CallStep {
 			of = string(a.StepKind)
 		}
-		if want := "waybill." + of + "." + string(a.Verb) + ".v1"; f.Type() != want {
+		if a.OfStep() && a.StepKind == WorkflowStep {
+			of = map[Kind]string{Do: "child", Undo: "withdrawal"}[a.Kind]
+			a.Verb = Verb(strings.TrimPrefix(string(a.Verb), "child_"))
+		}
+		if a.OfStep() && a.StepKind == ItemsStep {
+			if !strings.HasPrefix(f.Type(), "waybill.item") {
+				t.Errorf("%s is about items", f.Type())
+			}
+		} else if want := "waybill." + of + "." + string(a.Verb) + ".v1"; f.Type() != want {
 			t.Errorf("%s is about %s", f.Type(), want)
 		}
 		if step := v.FieldByName("Step"); step.IsValid() != a.OfStep() || step.IsValid() && step.String() != a.Step {

@@ -7,11 +7,11 @@ import (
 
 // MayBeLast reports whether the event with this fact can be the last of its task. Such an event contains its own hash
 // (Event.Sum), since there may be no later event with its hash. It ends or holds the task, comes while the task is
-// held, or claims a partition. Any other event leaves a timer armed, which leads to another event. before is the state
+// held, or is about a partition. Any other event leaves a timer armed, which leads to another event. before is the state
 // before the event; nil: there is none.
 func MayBeLast(before *Task, f Fact) bool {
 	a := f.About()
-	ends := a.Verb == VerbClaimed || a.Verb == VerbProcessed || a.Verb == VerbUndone || a.Verb == VerbCancelled || a.Verb == VerbHeld
+	ends := OfPartition(f) || a.Verb == VerbProcessed || a.Verb == VerbUndone || a.Verb == VerbCancelled || a.Verb == VerbHeld
 	return ends || before != nil && before.State == StateError
 }
 

@@ -6,7 +6,6 @@ import (
 	"crypto/subtle"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -39,6 +38,7 @@ const (
 // The types of the records of all topics except events and snapshots.
 const (
 	TypeSubmission   = "waybill.task.submitted.v1"
+	TypeWithdrawal   = "waybill.task.withdraw.v1"
 	TypeRequest      = "waybill.request.v1"
 	TypeReply        = "waybill.reply.v1"
 	TypeRecovery     = "waybill.recovery.v1"
@@ -61,6 +61,9 @@ type Submission struct {
 	Labels      map[string]string // at most MaxLabels; a name or a value has at most MaxNameBytes
 	CompleteBy  time.Time         // of the task, if it is earlier than what its workflow gives it; zero: not asked for
 	Traceparent string            // of W3C Trace Context, passed on to agents; empty: none
+	Parent      *Parent           // the step that the task is a child of, from headers; nil: none
+	Intake      *IntakeRef        // the record that an intake made it of, from a header; nil: no intake made it
+	Ask         bool              // it asks for the status of the task, and starts none, from a header
 }
 
 func (*Submission) input() {}
@@ -99,6 +102,7 @@ type Reply struct {
 	Outcome Outcome
 	Effect  Effect          // of a failure; EffectUnknown unless the agent says EffectNone
 	Body    json.RawMessage // the output if completed, the value of a progress, else an error object (Failure)
+	Item    *int            // of the child that replies; nil: none
 	Source  string          // ce_source; trusted only with the attempt's token; empty: absent, longer than MaxNameBytes, or not UTF-8
 	// RetryAfter is how long the agent asks to wait before the next attempt, after a failure; 0: it
 	// doesn't ask. At most MaxRetryAfter.
@@ -124,6 +128,8 @@ const (
 	Failed    Outcome = "failed"
 	Rejected  Outcome = "rejected"
 	Progress  Outcome = "progress" // the attempt goes on
+	Held      Outcome = "held"     // of a child: it is held
+	Resumed   Outcome = "resumed"  // of a child: it is no longer held
 )
 
 // RequestRef names an attempt: ce_request without its task.
@@ -253,7 +259,10 @@ type Control struct {
 	Step      string          // release; resubmit: only with this step in error
 	As        StepState       // release: completed or undone
 	Output    json.RawMessage // release as completed: the step's output
-	ID        string          // the record's ce_id, which the answer repeats
+	Version   int             // migrate: the version to migrate to
+	// DryRun asks for the answer only: the command has no effect.
+	DryRun bool
+	ID     string // the record's ce_id, which the answer repeats
 }
 
 func (*Control) input() {}
@@ -265,6 +274,8 @@ func (x *Control) fields(c *codec) {
 	c.str("step", &x.Step)
 	knownText(c, "as", &x.As)
 	c.raw("output", &x.Output)
+	c.int("version", &x.Version)
+	c.bool("dry_run", &x.DryRun)
 	x.By.fields(c)
 }
 
@@ -294,13 +305,16 @@ const (
 	ReasonTaskEnded       Reason = "task_ended"   // a signal for a task that has ended or is being undone
 	ReasonNotAwaited      Reason = "not_awaited"  // a signal for which no step waits or will wait
 	ReasonTooManySignals  Reason = "too_many_signals"
+	ReasonUnmappable      Reason = "unmappable"     // a record of an intake's topic that its expressions can't map
+	ReasonUnknownSchema   Reason = "unknown_schema" // one whose schema the registry doesn't have
+	ReasonBadAvro         Reason = "bad_avro"       // one that isn't what its schema says
 )
 
 // Reasons lists all reasons.
 var Reasons = []Reason{ReasonBadJSON, ReasonUnknownType, ReasonUnknownVersion, ReasonMissingHeader, ReasonBadHeader,
 	ReasonBadField, ReasonBadToken, ReasonTooLarge, ReasonNull, ReasonWrongKey, ReasonMisplaced, ReasonUnknownTask, ReasonUnknownStep,
 	ReasonUnknownWorkflow, ReasonIDConflict, ReasonBadReplyTo, ReasonUndeliverable, ReasonTaskStopped,
-	ReasonTaskEnded, ReasonNotAwaited, ReasonTooManySignals}
+	ReasonTaskEnded, ReasonNotAwaited, ReasonTooManySignals, ReasonUnmappable, ReasonUnknownSchema, ReasonBadAvro}
 
 // Unusable is the error of a record that can't be used. The record becomes a dead letter with this reason.
 type Unusable struct {
@@ -361,7 +375,10 @@ func checkRecordType(r *Record, want string) *Unusable {
 
 // decodeSubmission accepts the three forms: a CloudEvent in binary mode, in structured mode, and the bare object.
 func decodeSubmission(r *Record) (string, Input, error) {
-	s := &Submission{}
+	if string(r.header(HeaderType)) == TypeWithdrawal {
+		return decodeWithdrawal(r)
+	}
+	s := &Submission{Intake: IntakeOf(r), Ask: string(r.header(HeaderAsk)) == "true"}
 	s.Traceparent, _ = r.Header(HeaderTraceparent)
 	if err := checkRecordType(r, TypeSubmission); err != nil {
 		return "", nil, err
@@ -390,6 +407,9 @@ func decodeSubmission(r *Record) (string, Input, error) {
 		s.Traceparent = "" // as W3C Trace Context demands, an invalid one is ignored
 	}
 	if err := s.check(); err != nil {
+		return "", nil, err
+	}
+	if err := s.parentOf(r); err != nil {
 		return "", nil, err
 	}
 	return s.ID, s, nil
@@ -515,6 +535,15 @@ func (s *Submission) Record(ns Namespace, source string) Record {
 	if s.Traceparent != "" {
 		r.Headers = append(r.Headers, Header{HeaderTraceparent, []byte(s.Traceparent)})
 	}
+	if s.Parent != nil {
+		r.Headers = append(r.Headers, s.Parent.headers()...)
+	}
+	if s.Intake != nil {
+		r.Headers = append(r.Headers, s.Intake.Header())
+	}
+	if s.Ask {
+		r.Headers = append(r.Headers, AskHeader())
+	}
 	return r
 }
 
@@ -548,6 +577,10 @@ func decodeReply(r *Record) (string, Input, error) {
 		if rep.Outcome = Progress; len(rep.Body) > MaxProgressBytes {
 			return "", nil, unusable(ReasonTooLarge, "a progress of %d bytes; at most %d", len(rep.Body), MaxProgressBytes)
 		}
+	case string(Held):
+		rep.Outcome = Held
+	case string(Resumed):
+		rep.Outcome = Resumed
 	case "":
 		return "", nil, unusable(ReasonMissingHeader, "a reply needs %s", HeaderOutcome)
 	default:
@@ -556,7 +589,7 @@ func decodeReply(r *Record) (string, Input, error) {
 	if string(r.header(HeaderEffect)) == string(EffectNone) {
 		rep.Effect = EffectNone
 	}
-	if rep.Outcome == Failed {
+	if rep.Item = itemOf(r); rep.Outcome == Failed {
 		rep.RetryAfter = parseRetryAfter(r.header(HeaderRetryAfter))
 	}
 	if err := CheckJSON(r.Value); err != nil {
@@ -593,34 +626,6 @@ func (r *Reply) Failure() *Error {
 	return &Error{Code: e.Code, Message: e.Message, Details: e.Details}
 }
 
-func decodeRecovery(r *Record) (string, Input, error) {
-	t, _ := r.Header(HeaderType)
-	if err := checkType(t, TypeRecovery); err != nil {
-		return "", nil, err
-	}
-	rec := &Recovery{}
-	if err := decodeUntrusted(r.Value, rec, 0); err != nil {
-		return "", nil, badJSON(err)
-	}
-	if err := CheckTaskID(rec.Task); err != nil {
-		return "", nil, err
-	}
-	if !slices.Contains(Actions, rec.Action) {
-		return "", nil, unusable(ReasonBadField, "action %q: retry, wait, undo, hold or fire", rec.Action)
-	}
-	if rec.Timer == 0 || rec.Step != "" && !rec.Kind.known() {
-		return "", nil, unusable(ReasonBadField, "timer %d, step %q, kind %q: names no timer", rec.Timer, rec.Step, rec.Kind)
-	}
-	return rec.Task, rec, nil
-}
-
-// Record makes the recovery's record.
-func (r *Recovery) Record(ns Namespace, source string, partition int32) Record {
-	id := r.Task + "/" + strconv.FormatUint(r.Timer, 10) + "/" + string(r.Action)
-	return Record{Topic: ns.Inbox(Recoveries), Partition: partition, Key: []byte(r.Task), Value: encodeObject(r),
-		Headers: CloudHeaders(TypeRecovery, source, id)}
-}
-
 func decodeControl(r *Record) (string, Input, error) {
 	t, _ := r.Header(HeaderType)
 	if err := checkType(t, TypeControl); err != nil {
@@ -639,8 +644,10 @@ func decodeControl(r *Record) (string, Input, error) {
 		return "", nil, unusable(ReasonMissingHeader, "a control needs %s: its answer repeats it", HeaderID)
 	case len(x.ID) > MaxNameBytes || !utf8.ValidString(x.ID):
 		return "", nil, unusable(ReasonBadHeader, "%s: %d bytes; at most %d, in UTF-8", HeaderID, len(x.ID), MaxNameBytes)
-	case x.Command != Cancel && x.Command != Resubmit && x.Command != UndoTask && x.Command != Release:
-		return "", nil, unusable(ReasonBadField, "command %q: cancel, resubmit, undo or release", x.Command)
+	case x.Command != Cancel && x.Command != Resubmit && x.Command != UndoTask && x.Command != Release && x.Command != Migrate:
+		return "", nil, unusable(ReasonBadField, "command %q: cancel, resubmit, undo, release or migrate", x.Command)
+	case x.Command == Migrate && x.Version < 1:
+		return "", nil, unusable(ReasonBadField, "migrate needs the version to migrate to")
 	case x.Command == Release && (x.Step == "" || x.As != StepCompleted && x.As != StepUndone):
 		return "", nil, unusable(ReasonBadField, "release needs a step and as: completed or undone")
 	}

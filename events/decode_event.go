@@ -126,7 +126,7 @@ func (e *Event) setIdentity(r *Record, alias bool) (*Event, error) {
 		return nil, fmt.Errorf("event %s: ce_id %q: not <task>/<seq>", r.header(HeaderType), id)
 	}
 	e.Seq = uint64(n)
-	if _, claimed := e.Fact.(*PartitionClaimed); claimed {
+	if OfPartition(e.Fact) {
 		return e, nil
 	}
 	if !bytes.Equal(r.Key, id[:at]) {

@@ -406,12 +406,26 @@ func FuzzDecodeTask(f *testing.F) {
 		stored(t, data, DecodeTimers)
 		stored(t, data, DecodePartitionState)
 		stored(t, data, DecodeSummary)
+		headed(t, data, DecodeSummaryHead)
 		if task, err := DecodeTask(data); err == nil {
 			if view, err := json.Marshal(task.View("owner", 3, 17)); err != nil || !json.Valid(view) {
 				t.Fatalf("the view of %s: %s, %v", data, view, err)
 			}
 		}
 	})
+}
+
+// headed checks that the head of a summary is read as the summary is.
+func headed(t *testing.T, data []byte, decode func([]byte) (SummaryHead, error)) {
+	t.Helper()
+	s, err := DecodeSummary(data)
+	if err != nil {
+		return
+	}
+	want := SummaryHead{s.ID, s.Workflow, s.Version, s.State, s.SubmittedAt, s.UpdatedAt, s.Stopped, s.From}
+	if h, err := decode(data); err != nil || h != want {
+		t.Fatalf("%s has the head %+v, %v; want %+v", data, h, err, want)
+	}
 }
 
 func stored[T interface{ Encode() []byte }](t *testing.T, data []byte, decode func([]byte) (T, error)) {
@@ -468,6 +482,7 @@ func FuzzFold(f *testing.F) {
 			if e, err := reader.Decode(&Record{Key: []byte("t"), Value: []byte(value), Headers: CloudHeaders(ceType, "s", TaskEventID("t", summary.Seq+1))}); err == nil {
 				summary.Evolve(e)
 				stored(t, summary.Encode(), DecodeSummary)
+				headed(t, summary.Encode(), DecodeSummaryHead)
 			}
 		}
 	})

@@ -49,10 +49,13 @@
 //	started         pending failed waiting -> running
 //	skipped         pending -> skipped
 //	progressed      running -> running
+//	item            running pending cancelled error -> running or pending or cancelled or error
 //	completed       running -> completed
 //	repeated        running -> waiting or cancelled
 //	failed          pending waiting failed running -> failed
 //	expired         running -> failed
+//	child_held      running -> running
+//	child_resumed   running -> running
 //	waiting         failed -> waiting
 //	rejected        running -> error
 //	errored         pending running failed waiting -> error
@@ -63,6 +66,9 @@
 //	revived         cancelled failed error -> pending
 //	undo.started    completed failed cancelled error undoing -> undoing
 //	undo.progressed  undoing -> undoing
+//	undo.item       undoing -> undoing
+//	undo.child_held  undoing -> undoing
+//	undo.child_resumed  undoing -> undoing
 //	undo.completed  undoing -> undone
 //	undo.failed     completed failed cancelled error undoing -> undoing
 //	undo.expired    undoing -> undoing
@@ -82,6 +88,9 @@
 //
 //	started         (nothing) pending failed waiting -> running
 //	progressed      running -> running
+//	item            running -> running
+//	child_held      running -> running
+//	child_resumed   running -> running
 //	completed       running -> completed
 //	failed          (nothing) pending waiting failed running -> failed
 //	expired         running -> failed
@@ -106,11 +115,11 @@
 // Operator's commands, by the state of the task:
 //
 //	pending              cancel undo
-//	processing           cancel undo
+//	processing           cancel undo migrate
 //	processed            undo
-//	error                cancel resubmit undo release
-//	error, an undo held  cancel resubmit release
-//	undoing              none
+//	error                cancel resubmit undo release migrate
+//	error, an undo held  cancel resubmit release migrate
+//	undoing              migrate
 //	undone               none
 //	cancelled            none
 package events

@@ -13,7 +13,7 @@ import (
 // Event is one fact about a task or a partition, as the partition's owner recorded it.
 type Event struct {
 	Task  string    // empty: about the partition
-	Seq   uint64    // numbers the task's events from 1 without a gap; the epoch for an event of a partition
+	Seq   uint64    // numbers the task's events from 1 without a gap; of a claim it is the epoch, of PartitionForgot its Until
 	At    time.Time // of the decision, in broker time, in whole milliseconds; never decreases in a partition
 	Cause Cause     // the record that led to it
 	Epoch uint64    // of the claim of the owner that wrote it
@@ -81,13 +81,20 @@ const (
 	ContentType       = "application/json"
 )
 
-// partitionID begins the ce_id of an event about a partition.
-const partitionID = "waybill.partition"
+// These begin the ce_id of an event about a partition: of a claim, and of PartitionForgot.
+const (
+	partitionID = "waybill.partition"
+	forgotID    = "waybill.partition.forgot"
+)
 
 // ID returns the event's ce_id: "<task>/<seq>".
 func (e *Event) ID(partition int32) string {
 	if e.Task == "" {
-		return partitionID + "/" + strconv.Itoa(int(partition)) + "/" + strconv.FormatUint(e.Seq, 10)
+		id := partitionID
+		if _, forgot := e.Fact.(*PartitionForgot); forgot {
+			id = forgotID
+		}
+		return id + "/" + strconv.Itoa(int(partition)) + "/" + strconv.FormatUint(e.Seq, 10)
 	}
 	return TaskEventID(e.Task, e.Seq)
 }
@@ -234,6 +241,8 @@ func init() {
 	kinds := []*factKind{
 		newFactKind(PartitionClaimed{}), newFactKind(TaskReceived{}), newFactKind(TaskStarted{}), newFactKind(TaskProcessed{}), newFactKind(TaskUndoing{}),
 		newFactKind(TaskUndone{}), newFactKind(TaskCancelled{}), newFactKind(TaskHeld{}), newFactKind(TaskResumed{}), newFactKind(RunSkipped{}), newFactKind(RunReleased{}), newFactKind(RunCaught{}),
+		newFactKind(PartitionForgot{}),
+		newFactKind(TaskMigrated{}),
 	}
 	for _, k := range []Kind{Do, Undo} {
 		kinds = append(kinds, newFactKind(AttemptStarted{Kind: k}), newFactKind(AttemptCompleted{Kind: k}), newFactKind(AttemptFailed{Kind: k}),

@@ -12,7 +12,13 @@ import (
 //
 // An error means that the log isn't the history of a task: there is a gap in seq, the chain is broken, or the table
 // lacks the transition. t is then unchanged.
+//
+// The first event of a task may follow the end of an earlier one with the same id, if that id may have been forgotten
+// (PartitionForgot). The result is then the new task.
 func Evolve(t *Task, e *Event, hash string) (*Task, error) {
+	if e.begins(t) {
+		t = nil
+	}
 	if err := checkNext(t, e); err != nil {
 		return t, fmt.Errorf("event %s: %w", TaskEventID(e.Task, e.Seq), err)
 	}
@@ -55,10 +61,11 @@ func checkNext(t *Task, e *Event) error {
 func newTask(e *Event, f *TaskReceived) *Task {
 	t := &Task{
 		ID: e.Task, Workflow: f.Workflow, Version: f.Version, State: StatePending,
-		Priority: f.Priority, Labels: f.AllLabels(), ReplyTo: f.ReplyTo, Traceparent: f.Traceparent,
+		Priority: f.Priority, Labels: f.AllLabels(), ReplyTo: f.ReplyTo, Traceparent: f.Traceparent, Intake: f.Intake,
 		SubmittedAt: e.At, Digest: f.Digest, Input: f.Input, Plan: f.Plan,
-		CompleteBy: f.CompleteBy, StatusSeq: e.Seq,
+		CompleteBy: f.CompleteBy, Asked: f.CompleteBy, StatusSeq: e.Seq, Parent: f.Parent,
 	}
+	t.OwnKeys = f.Plan.DedupeFor > 0
 	t.Steps = newSteps(len(f.Plan.Steps))
 	return t
 }
@@ -92,7 +99,7 @@ func (t *Task) enterState(e *Event, a About) error {
 			}
 		}
 		t.disarm(true)
-	case DisarmsNone, DisarmsOwn, DisarmsStep: // the fact itself has changed its run
+	case DisarmsNone, DisarmsOwn, DisarmsStep, DisarmsReplanned: // the fact itself has changed its run
 	}
 	return nil
 }
@@ -169,6 +176,7 @@ func (t *Task) endWaiting(i int, a *About) {
 	}
 	s := t.OwnStep(i)
 	s.setStates(at)
+	s.Unknown = s.Unknown || t.interruptedChild(i, was, at)
 	if takenOver {
 		s.Undo.revive()
 	}
@@ -197,7 +205,7 @@ func (t *Task) revive(i int) {
 // revive makes a run that ended ready for another attempt. Attempts keep counting up. The idempotency key is renewed
 // only after a rejection, since only then is it certain that the old one had no effect.
 func (r *Run) revive() {
-	r.FailureCount, r.CooledDown, r.Calls, r.Error = 0, false, 0, nil
+	r.FailureCount, r.CooledDown, r.Calls, r.Error, r.ChildError = 0, false, 0, nil, nil
 	r.EndedAt = time.Time{}
 	if r.Rejected {
 		r.Rejected = false
@@ -270,7 +278,15 @@ func (p *PartitionState) Evolve(e *Event) error {
 	} else if e.Epoch != p.Epoch {
 		return fmt.Errorf("epoch %d, which nobody claimed; %d is the last claim's", e.Epoch, p.Epoch)
 	}
+	if f, ok := e.Fact.(*PartitionForgot); ok {
+		if err := p.evolveForgot(e, f); err != nil {
+			return err
+		}
+	}
 	p.Epoch, p.At = e.Epoch, e.At
+	if at := forgetAtOf(e.Fact); !at.IsZero() && (p.ForgetDue.IsZero() || at.Before(p.ForgetDue)) {
+		p.ForgetDue = at
+	}
 	if next := e.Cause.Offset + 1; next > p.Reflected[e.Cause.Inbox] {
 		p.Reflected[e.Cause.Inbox] = next
 	}

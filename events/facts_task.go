@@ -79,7 +79,9 @@ type TaskReceived struct {
 	CompleteBy  time.Time         // as the submitter asked; zero: the plan decides
 	Digest      string
 	Traceparent string
+	Intake      *IntakeRef // nil: no intake made the submission
 	Plan        *Plan
+	Parent      *Parent // nil: the task is no child
 }
 
 // Type returns the ce_type.
@@ -113,7 +115,9 @@ func (f *TaskReceived) fields(c *codec) {
 	c.time("complete_by", &f.CompleteBy)
 	c.str("digest", &f.Digest)
 	c.str("traceparent", &f.Traceparent)
+	optional(c, "intake", &f.Intake, func(c *codec, r *IntakeRef) { r.fields(c) })
 	c.plan("plan", &f.Plan)
+	c.parent("parent", &f.Parent)
 }
 
 func (c *codec) plan(name string, v **Plan) {
@@ -169,7 +173,8 @@ func (*TaskStarted) fields(c *codec) {}
 
 // TaskProcessed ends a task successfully.
 type TaskProcessed struct {
-	Output json.RawMessage
+	Output   json.RawMessage
+	ForgetAt time.Time // from when on the task's id may be forgotten; zero: never
 }
 
 // Type returns the ce_type.
@@ -184,11 +189,14 @@ func (f *TaskProcessed) apply(t *Task, e *Event) error {
 	if err := t.enterState(e, f.About()); err != nil {
 		return err
 	}
-	t.Output = f.Output
+	t.Output, t.ForgetAt = f.Output, f.ForgetAt
 	return nil
 }
 
-func (f *TaskProcessed) fields(c *codec) { c.raw("output", &f.Output) }
+func (f *TaskProcessed) fields(c *codec) {
+	c.raw("output", &f.Output)
+	c.time("forget_at", &f.ForgetAt)
+}
 
 // TaskUndoing is the decision to undo. No further operation starts, and waiting attempts end.
 type TaskUndoing struct {
@@ -216,7 +224,7 @@ func (f *TaskUndoing) apply(t *Task, e *Event) error {
 	if err := t.enterState(e, f.About()); err != nil {
 		return err
 	}
-	t.Ending, t.Keep = f.Ending, f.Keep
+	t.Ending, t.Keep, t.ForgetAt = f.Ending, f.Keep, time.Time{}
 	if f.Error != nil {
 		t.Error = f.Error
 	}
@@ -232,7 +240,9 @@ func (f *TaskUndoing) fields(c *codec) {
 }
 
 // TaskUndone ends a task whose undo is complete.
-type TaskUndone struct{}
+type TaskUndone struct {
+	ForgetAt time.Time // as in TaskProcessed
+}
 
 // Type returns the ce_type.
 func (*TaskUndone) Type() string { return "waybill.task.undone.v1" }
@@ -242,12 +252,21 @@ func (*TaskUndone) About() About {
 	return About{Verb: VerbUndone, Disarms: DisarmsAll}
 }
 
-func (f *TaskUndone) apply(t *Task, e *Event) error { return t.enterState(e, f.About()) }
+func (f *TaskUndone) apply(t *Task, e *Event) error {
+	if err := t.enterState(e, f.About()); err != nil {
+		return err
+	}
+	t.ForgetAt = f.ForgetAt
+	return nil
+}
 
-func (*TaskUndone) fields(c *codec) {}
+func (f *TaskUndone) fields(c *codec) { c.time("forget_at", &f.ForgetAt) }
 
 // TaskCancelled ends a task that an operator cancelled.
-type TaskCancelled struct{ By }
+type TaskCancelled struct {
+	By
+	ForgetAt time.Time // as in TaskProcessed
+}
 
 // Type returns the ce_type.
 func (*TaskCancelled) Type() string { return "waybill.task.cancelled.v1" }
@@ -257,9 +276,18 @@ func (f *TaskCancelled) About() About {
 	return About{Verb: VerbCancelled, Disarms: DisarmsAll, By: &f.By}
 }
 
-func (f *TaskCancelled) apply(t *Task, e *Event) error { return t.enterState(e, f.About()) }
+func (f *TaskCancelled) apply(t *Task, e *Event) error {
+	if err := t.enterState(e, f.About()); err != nil {
+		return err
+	}
+	t.ForgetAt = f.ForgetAt
+	return nil
+}
 
-func (f *TaskCancelled) fields(c *codec) { f.By.fields(c) }
+func (f *TaskCancelled) fields(c *codec) {
+	f.By.fields(c)
+	c.time("forget_at", &f.ForgetAt)
+}
 
 // TaskHeld is the decision to hold the task for an operator.
 type TaskHeld struct {
@@ -306,7 +334,7 @@ func (f *TaskResumed) apply(t *Task, e *Event) error {
 	}
 	t.Error = nil
 	if t.State == StateProcessing {
-		t.CompleteBy = e.Due
+		t.CompleteBy, t.Asked = e.Due, time.Time{}
 	}
 	return nil
 }

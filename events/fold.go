@@ -50,7 +50,7 @@ func (f *Fold) Apply(e *Event, r *Record) error {
 	if f.Err != nil {
 		return f.Err
 	}
-	if _, claimed := e.Fact.(*PartitionClaimed); claimed {
+	if OfPartition(e.Fact) {
 		return nil
 	}
 	t, err := Evolve(f.Task, e, Hash(e.Fact.Type(), r.Value))

@@ -340,6 +340,12 @@ func FuzzDecodeInput(f *testing.F) {
 			}
 			return
 		}
+		if x, ok := got.(*Recovery); ok && x.Action == ActionForget {
+			if task != "" || x.Step != "" || x.Timer != 0 {
+				t.Fatalf("it asks to forget ids, and names task %q, timer %d, step %q", task, x.Timer, x.Step)
+			}
+			return
+		}
 		if CheckTaskID(task) != nil {
 			t.Fatalf("took the task id %q", task)
 		}
@@ -358,6 +364,8 @@ func FuzzDecodeInput(f *testing.F) {
 			again = x.Record("ns.", "s")
 			x.ID = x.RequestID // a control's record names its request
 		case *Signal:
+			again = x.Record("ns.", "s")
+		case *Withdrawal:
 			again = x.Record("ns.", "s")
 		}
 		borrowed := again

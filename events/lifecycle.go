@@ -65,6 +65,7 @@ func (s stepStates) next(a *About, task TaskState) (stepStates, error) {
 		return s.nextOfCheck(a, r, task), nil
 	case r.To != "":
 		s.step = r.To
+	case a.Verb == VerbItem: // the state stays
 	case a.Verb == VerbRepeated:
 		s.step = afterCall(task)
 	default:

@@ -16,16 +16,24 @@ const (
 	HeaderRequest        = "ce_request"
 	HeaderOutcome        = "ce_outcome"
 	HeaderEffect         = "ce_effect"
-	HeaderHeartbeat      = "ce_heartbeat"   // of a request: the longest silence, in seconds
-	HeaderProgress       = "ce_progress"    // of a request: the last progress of an earlier attempt, JSON
-	HeaderRetryAfter     = "ce_retryafter"  // of a failure: seconds, as parseRetryAfter reads them
-	HeaderHop            = "waybill_hop"    // a forwarded record: where it came from
-	HeaderReason         = "waybill_reason" // a dead letter's reason
+	HeaderHeartbeat      = "ce_heartbeat"       // of a request: the longest silence, in seconds
+	HeaderProgress       = "ce_progress"        // of a request: the last progress of an earlier attempt, JSON
+	HeaderRetryAfter     = "ce_retryafter"      // of a failure: seconds, as parseRetryAfter reads them
+	HeaderParent         = "waybill_parent"     // of a child's submission and withdrawal: the attempt of its parent, as ce_request
+	HeaderDepth          = "waybill_depth"      // of a child's submission: see Parent.Depth
+	HeaderStepAlone      = "waybill_step_alone" // of an item's submission: see Parent.StepAlone
+	HeaderItem           = "waybill_item"       // of a child's submission and replies: see Parent.Item
+	HeaderHop            = "waybill_hop"        // a forwarded record: where it came from
+	HeaderReason         = "waybill_reason"     // a dead letter's reason
 	HeaderDetail         = "waybill_detail"
 	HeaderOrigin         = "waybill_origin" // topic/partition/offset
 	HeaderSize           = "waybill_size"   // of the original, in bytes
 	HeaderSHA256         = "waybill_sha256" // of the original value
 	HeaderReplyTo        = "waybill_replyto"
+	HeaderBy             = "waybill_by"          // who applied a definition, by a console's token
+	HeaderByClaimed      = "waybill_byclaimed"   // who applied it, unverified
+	HeaderWhy            = "waybill_why"         // why it was applied
+	HeaderDeprecation    = "waybill_deprecation" // of a definition: Deprecation as JSON
 )
 
 // IdempotencyKey returns the key of a run. It is the same for every attempt of the run. A step and its undo have
@@ -96,8 +104,10 @@ func DecodeRequest(r *Record) (*Request, error) {
 	q.Operation, _ = r.Header(HeaderOperation)
 	q.IdempotencyKey, _ = r.Header(HeaderIdempotencyKey)
 	q.Traceparent, _ = r.Header(HeaderTraceparent)
-	q.Heartbeat = parseHeartbeat(r.header(HeaderHeartbeat))
-	if p := r.header(HeaderProgress); len(p) <= MaxProgressBytes && ValidJSON(p) {
+	if h := r.header(HeaderHeartbeat); len(h) > 0 {
+		q.Heartbeat = parseHeartbeat(h)
+	}
+	if p := r.header(HeaderProgress); len(p) > 0 && len(p) <= MaxProgressBytes && ValidJSON(p) {
 		q.Progress = p
 	}
 	by := r.header(HeaderCompleteBy)
@@ -133,6 +143,9 @@ func (r *Reply) Record(ns Namespace, source string) Record {
 	}
 	if r.RetryAfter > 0 && r.Outcome == Failed {
 		h = append(h, Header{HeaderRetryAfter, appendSeconds(nil, r.RetryAfter)})
+	}
+	if r.Item != nil {
+		h = append(h, Header{HeaderItem, strconv.AppendInt(nil, int64(*r.Item), 10)})
 	}
 	body := r.Body
 	if len(body) == 0 {
@@ -265,6 +278,8 @@ func DecodeAlert(r *Record) (*Alert, error) {
 const (
 	StatusReceived = "received"
 	StatusRefused  = "refused"
+	// StatusForgotten answers an ask (Submission.Ask): there is no task with the id, or it is forgotten.
+	StatusForgotten = "forgotten"
 )
 
 // Notification is a notice to an application about its task.

@@ -19,6 +19,7 @@ const (
 type Plan struct {
 	OnError        string
 	CompleteWithin time.Duration
+	DedupeFor      time.Duration // how long the ids of ended tasks are known at least; 0: for ever
 	Steps          []PlanStep
 
 	raw   json.RawMessage
@@ -33,8 +34,11 @@ type PlanStep struct {
 	Agent     string // empty: the step's kind calls none
 	Operation string
 	Signal    string // of SignalStep: the name of the signal; Attempts.CompleteWithin is how long the step waits
+	Workflow  string // of WorkflowStep: the workflow of the child; Attempts.CompleteWithin bounds the child
+	Version   int    // of WorkflowStep: the version of the child's workflow; 0: the newest at its start
 	Attempts  Attempts
 	Repeat    *PlanRepeat // nil: the first call that completes ends the step
+	Items     *PlanItems  // of ItemsStep
 	RetryCodes
 	Catch []string  // the codes of errors after which the task goes on; "*": any
 	Pivot bool      // once it is completed, a failure holds the task
@@ -88,6 +92,14 @@ func NewPlan(onError string, completeWithin time.Duration, steps []PlanStep) *Pl
 	return p
 }
 
+// WithDedupeFor returns a copy of the plan with another DedupeFor, in whole milliseconds.
+func (p *Plan) WithDedupeFor(d time.Duration) *Plan {
+	c := *p
+	c.DedupeFor = d.Truncate(time.Millisecond)
+	c.raw = encodeObject(&c)
+	return &c
+}
+
 func (a Attempts) wholeMillis() Attempts {
 	for _, d := range []*time.Duration{&a.CompleteWithin, &a.Backoff, &a.Max, &a.CoolDown, &a.Heartbeat} {
 		*d = d.Truncate(time.Millisecond)
@@ -131,12 +143,10 @@ func (p *Plan) AttemptsOf(step int, k Kind) Attempts {
 	return p.Steps[step].Attempts
 }
 
-// StepKindOf returns the kind of a step. It is CallStep for an undo and for a check.
+// StepKindOf returns the kind of a step. It is CallStep for an undo and for a check, except that the undo of a step with a
+// child is the child's withdrawal.
 func (p *Plan) StepKindOf(step int, k Kind) StepKind {
-	if k != Do {
-		return CallStep
-	}
-	return p.Steps[step].StepKind
+	return stepKindOf(p.Steps[step].StepKind, k)
 }
 
 // Agent returns the agent and the operation of a step, or of its undo or check. They are empty if the step's kind calls no
@@ -151,6 +161,7 @@ func (p *Plan) Agent(step int, k Kind) (agent, operation string) {
 func (p *Plan) fields(c *codec) {
 	c.str("on_error", &p.OnError)
 	c.millis("complete_within_ms", &p.CompleteWithin)
+	c.millis("dedupe_for_ms", &p.DedupeFor)
 	objects(c, "steps", &p.Steps, func(c *codec, s *PlanStep) { s.fields(c) })
 }
 
@@ -161,8 +172,11 @@ func (s *PlanStep) fields(c *codec) {
 	c.str("agent", &s.Agent)
 	c.str("operation", &s.Operation)
 	c.str("signal", &s.Signal)
+	c.str("workflow", &s.Workflow)
+	c.int("version", &s.Version)
 	s.Attempts.fields(c)
 	optional(c, "repeat", &s.Repeat, func(c *codec, r *PlanRepeat) { r.fields(c) })
+	optional(c, "items", &s.Items, func(c *codec, p *PlanItems) { p.fields(c) })
 	s.RetryCodes.fields(c)
 	c.texts("catch", &s.Catch)
 	c.bool("pivot", &s.Pivot)

@@ -67,9 +67,11 @@ const (
 	ActionUndo  Action = "undo"
 	ActionHold  Action = "hold"
 	ActionFire  Action = "fire" // a timer of TimerStep: the scheduler decides by the step's kind what follows
+	// ActionForget asks that ids of a partition are forgotten. Its recovery names no task and no timer.
+	ActionForget Action = "forget"
 )
 
-// Actions lists the actions.
+// Actions lists the actions for a timer.
 var Actions = []Action{ActionRetry, ActionWait, ActionUndo, ActionHold, ActionFire}
 
 // Ask describes the recovery to ask for when a timer is due.

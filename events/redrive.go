@@ -23,7 +23,8 @@ const MaxKeptHeadersBytes = 4 << 10
 
 // keptHeaders are the headers that the contracts of inboxes and notifications name. The route of a record (hop, origin)
 // isn't kept, since a redriven record is routed again.
-var keptHeaders = [...]string{HeaderType, HeaderID, HeaderContentType, HeaderTraceparent, HeaderRequest, HeaderOutcome, HeaderEffect, HeaderReplyTo}
+var keptHeaders = [...]string{HeaderType, HeaderID, HeaderContentType, HeaderTraceparent, HeaderRequest, HeaderOutcome, HeaderEffect, HeaderReplyTo,
+	HeaderParent, HeaderDepth, HeaderItem, HeaderIntake, HeaderAsk}
 
 // keepHeaders returns the value of HeaderHeaders for the dead letter of a record; nil: none.
 func keepHeaders(r *Record) []byte {
@@ -67,6 +68,9 @@ func Redrive(ns Namespace, source string, letter *Record) (Record, error) {
 		if topic == ns.Inbox(i) {
 			return redriveInput(r, i, source, letter, kept)
 		}
+	}
+	if ref := IntakeOf(letter); ref != nil {
+		return Record{}, fmt.Errorf("it is of the intake %s: `waybill deadletters redrive` maps it again", ref.Name)
 	}
 	return Record{}, fmt.Errorf("it came from %q, which is no inbox of the namespace %s, nor its notifications", topic, ns)
 }

@@ -70,6 +70,11 @@ func joined[S ~string](ss []S, sep string) string {
 	return strings.Join(names, sep)
 }
 
+// ofChildren has the types of the events about children and items. Their verbs say what they are about.
+var ofChildren = strings.NewReplacer(
+	"waybill.step.child_", "waybill.child.", "waybill.undo.child_", "waybill.withdrawal.",
+	"waybill.step.item.v1", "waybill.item.*.v1", "waybill.undo.item.v1", "waybill.item.*.v1")
+
 // markdownTable returns a table of transitions in Markdown. Types have this prefix. Rows without an event of their own
 // have no type.
 func markdownTable[S ~string](table []Transition[S], prefix string, during bool) string {
@@ -85,6 +90,7 @@ func markdownTable[S ~string](table []Transition[S], prefix string, during bool)
 		if strings.HasPrefix(verb, undoPrefix) || strings.HasPrefix(verb, checkPrefix) {
 			name = "`waybill." + verb + ".v1`"
 		}
+		name = ofChildren.Replace(name)
 		to := joined(r.targets(), " or ")
 		if strings.HasPrefix(verb, checkPrefix) {
 			if to = "see below"; verb == "check.completed" {
@@ -145,6 +151,9 @@ operator. The names in these tables are those of events and JSON.
 ` + markdownTable(TaskTransitions, "task.", false) + `
 After *resumed* a task that was held while undoing goes on undoing; any other goes on processing. While a task is held,
 running attempts stay current until their reply or complete-by.
+
+Two events of a task change no state: ` + "`task.signalled`" + `, and ` + "`task.migrated`" + `, after which the task follows another version of its
+[workflow](../guides/changing-definitions.md#migrate-open-tasks).
 
 ## Step
 

@@ -73,7 +73,7 @@ func sampleFacts() []Fact {
 		)
 	}
 	// The position of a fact is in its golden file, so new facts are last.
-	return append(fs, &WaitStarted{Step: "settle", Attempt: 1, Wait: 10 * time.Second}, &WaitCompleted{Step: "settle", Attempt: 1},
+	fs = append(fs, &WaitStarted{Step: "settle", Attempt: 1, Wait: 10 * time.Second}, &WaitCompleted{Step: "settle", Attempt: 1},
 		&CallRepeated{Step: "charge", Attempt: 3, Output: json.RawMessage(`{"status":"on its way"}`)},
 		&AttemptProgressed{Kind: Do, Step: "charge", Attempt: 1, Progress: json.RawMessage(`{"percent":40}`)},
 		&AttemptProgressed{Kind: Undo, Step: "charge", Attempt: 1, Progress: json.RawMessage(`{"percent":40}`)},
@@ -87,6 +87,8 @@ func sampleFacts() []Fact {
 		&AttemptExpired{Kind: Check, Step: "charge", Attempt: 1},
 		&AttemptWaiting{Kind: Check, Step: "charge", Attempt: 2, CoolDown: true},
 		&RunErrored{Kind: Check, Step: "charge", Error: &Error{Code: CodeTriesExhausted, Message: "no attempt is left"}})
+	fs = append(append(fs, sampleChildFacts()...), sampleItemFacts()...)
+	return append(fs, &TaskMigrated{By: sampleBy, From: 3, Version: 4, Plan: samplePlan()}, &PartitionForgot{Until: instantOf(40), Next: instantOf(100)})
 }
 
 // sampleEvent returns an event of a fact, with every field of the envelope that it can have.
@@ -96,9 +98,11 @@ func sampleEvent(f Fact, seq uint64) *Event {
 	switch f.(type) {
 	case *PartitionClaimed:
 		e.Task, e.Prev, e.Seq = "", "", e.Epoch
+	case *PartitionForgot:
+		e.Task, e.Prev, e.Seq, e.Cause.Inbox = "", "", uint64(instantOf(40).UnixMilli()), Recoveries
 	case *TaskReceived:
 		e.Prev, e.Cause = "", Cause{Tasks, 3, 88}
-	case *TaskStarted, *TaskResumed:
+	case *TaskStarted, *TaskResumed, *TaskMigrated:
 		e.Due, e.Policy = instantOf(1800), &Policy{Timer: TimerTask, OnError: OnErrorUndo, CompleteBy: instantOf(1800)}
 	case *AttemptStarted:
 		e.arm(TimerAttempt)
@@ -178,6 +182,10 @@ func eventSamples() []sample {
 			all = append(all, sample{name: f.Type() + ".signal", record: b.Record(sampleNS, "scheduler-0", 3, b.Value()), want: &b, event: &b, inbox: Inboxes,
 				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
 		}
+		if x := withIntake(e); x != nil {
+			all = append(all, sample{name: f.Type() + ".intake", record: x.Record(sampleNS, "scheduler-0", 3, x.Value()), want: x, event: x, inbox: Inboxes,
+				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
+		}
 		if f, ok := f.(*WaitStarted); ok {
 			b, until := *e, *f
 			until.Wait, until.Until = 0, e.Due
@@ -186,6 +194,7 @@ func eventSamples() []sample {
 				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
 		}
 		all = append(all, failureSamples(f, e)...)
+		all = append(all, retentionSamples(f, e)...)
 		if failed, is := f.(*AttemptFailed); is {
 			later, after := *failed, *e
 			later.Effect, later.RetryAfter, later.Deferred = EffectNone, 4982*time.Millisecond, true
@@ -206,14 +215,14 @@ func eventSamples() []sample {
 				decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
 		}
 	}
-	return append(all, refundSample())
+	return append(append(append(all, refundSample()), childSamples()...), itemSamples()...)
 }
 
 // canBeLast reports whether an event with this fact can have a sum: it ends or holds a task, claims a partition, or can
 // come while a task is held.
 func canBeLast(f Fact) bool {
 	switch f.(type) {
-	case *TaskReceived, *TaskStarted, *RunSkipped, *AttemptStarted, *AttemptWaiting, *WaitStarted, *SignalStarted:
+	case *TaskReceived, *TaskStarted, *RunSkipped, *AttemptStarted, *AttemptWaiting, *WaitStarted, *SignalStarted, *ChildStarted, *WithdrawalStarted:
 		return false
 	}
 	return true
@@ -285,7 +294,7 @@ func repliedBy(f Fact, instance string) Fact {
 // canBeQueued reports whether a step that waited for its agent can lead to this fact.
 func canBeQueued(f Fact) bool {
 	switch f.(type) {
-	case *AttemptStarted, *AttemptFailed, *RunSkipped, *RunErrored, *RunCaught, *WaitStarted, *SignalStarted, *TaskProcessed, *TaskHeld, *TaskUndoing, *TaskUndone:
+	case *AttemptStarted, *AttemptFailed, *RunSkipped, *RunErrored, *RunCaught, *WaitStarted, *SignalStarted, *ChildStarted, *WithdrawalStarted, *TaskProcessed, *TaskHeld, *TaskUndoing, *TaskUndone:
 		return true
 	}
 	return false
@@ -316,6 +325,7 @@ func inputSamples() []sample {
 		Value: []byte(`{"specversion":"1.0","type":"` + TypeSubmission + `","source":"shop","id":"8f1c","datacontenttype":"application/json","traceparent":"` +
 			sampleTrace + `","data":` + string(encodeObject(sub)) + `}`)}
 	all := []sample{
+		forgetSample(),
 		inputSample(TypeSubmission+".binary", Tasks, sub.Record(sampleNS, "shop"), sub),
 		inputSample(TypeSubmission+".structured", Tasks, structured, sub),
 		inputSample(TypeSubmission+".bare", Tasks, Record{Topic: "waybill.tasks", Key: []byte("order-7"), Value: encodeObject(&bare)}, &bare),
@@ -354,6 +364,7 @@ func inputSamples() []sample {
 		{By: sampleBy, Task: "order-7", Command: Resubmit, Step: "charge", ID: sampleBy.RequestID},
 		{By: sampleBy, Task: "order-7", Command: UndoTask, ID: sampleBy.RequestID},
 		{By: sampleBy, Task: "order-7", Command: Release, Step: "charge", As: StepCompleted, Output: json.RawMessage(`{"receipt":"R-9"}`), ID: sampleBy.RequestID},
+		{By: sampleBy, Task: "order-7", Command: Migrate, Version: 4, DryRun: true, ID: sampleBy.RequestID},
 	} {
 		all = append(all, inputSample(TypeControl+"."+string(x.Command), Controls, x.Record(sampleNS, "cli"), x))
 	}
@@ -366,6 +377,7 @@ func inputSamples() []sample {
 		inputSample(TypeSignal+".bare", Signals, Record{Topic: "waybill.signals", Key: []byte("order-7"), Value: encodeObject(sent)}, sent),
 		inputSample(TypeSignal+".smallest", Signals, Record{Topic: "waybill.signals", Partition: 3, Value: []byte(`{"task":"order-7","name":"approved"}`)},
 			&Signal{Task: "order-7", Name: "approved", ID: "signals/3/0"}),
+		sampleChildInputs()[0], sampleChildInputs()[1], sampleChildInputs()[2], sampleChildInputs()[3],
 	)
 }
 
@@ -441,6 +453,7 @@ func snapshotSamples() []sample {
 		{name: TypeSnapshotChunk + ".progress", record: ChunkRecord(sampleNS, "scheduler-0", 3, ChunkKey(ChunkOpen, 8), reporting.Encode()), want: reporting, decode: chunk, inbox: Inboxes},
 		{name: TypeSnapshotChunk + ".signals", record: ChunkRecord(sampleNS, "scheduler-0", 3, ChunkKey(ChunkOpen, 8), (&Chunk{Tasks: [][]byte{signalled.Encode()}}).Encode()),
 			want: &Chunk{Tasks: [][]byte{signalled.Encode()}}, decode: chunk, inbox: Inboxes},
+		childSnapshotSample(), itemsSnapshotSample(),
 		{name: TypeSnapshotChunk + ".finished", record: ChunkRecord(sampleNS, "scheduler-0", 3, ChunkKey(ChunkFinished, 11), finished.Encode()), want: finished, decode: chunk, inbox: Inboxes},
 		{name: TypeSnapshotChunk + ".part", record: ChunkRecord(sampleNS, "scheduler-0", 3, ChunkKey(ChunkOpen, 9), part.Encode()), want: part, decode: chunk, inbox: Inboxes},
 	}

@@ -199,7 +199,7 @@ func renderSchema(t *testing.T, typ string, all []sample) []byte {
 			text = "About the undo of a step. " + text
 		}
 		first := []string{"at", "cause", "epoch"}
-		if typ != "waybill.task.received.v1" && typ != "waybill.partition.claimed.v1" {
+		if typ != "waybill.task.received.v1" && !strings.HasPrefix(typ, "waybill.partition.") {
 			first = append(first, "prev")
 		}
 		required = append(first, required...)

@@ -110,6 +110,7 @@ type Run struct {
 	TokenHash    string // of the last attempt's token; empty: it has no request
 	Rejected     bool   // the last attempt was rejected: a resubmit renews the key
 	CooledDown   bool   // the attempt past max_attempts has been granted
+	ChildError   *Error // why the child is held; nil: it isn't
 	// Progress is the last recorded one, of any attempt of the generation, and ProgressAt when it was recorded; zero:
 	// none. They are dropped when the run is completed or released.
 	Progress   json.RawMessage
@@ -126,8 +127,12 @@ type Step struct {
 	// CompletedSeq is the seq of the event that completed the step; 0: never completed. Steps are undone in its reverse
 	// order.
 	CompletedSeq uint64
+	// Child is the id of the child of the last attempt; empty: the step has none.
+	Child string
 	// SignalID is the id of the signal that completed the step; empty: none did.
 	SignalID string
+	// Items are those of a step that runs for each item of a list; nil: it hasn't begun.
+	Items *Items
 	// Undo is nil until an undo of the step starts, Check until a check does.
 	Undo  *Run
 	Check *Run
@@ -158,20 +163,28 @@ type Task struct {
 	Version      int
 	State        TaskState
 	CompleteBy   time.Time
-	FailureCount int // failures of all its runs; never decreases
+	Asked        time.Time // the complete-by in the submission; zero: none, or a resubmit has replaced it
+	FailureCount int       // failures of all its runs; never decreases
 	Priority     int
 	Labels       map[string]string
 	ReplyTo      string
 	Traceparent  string
+	Intake       *IntakeRef // nil: no intake made its submission; never changed
 	SubmittedAt  time.Time
 	UpdatedAt    time.Time
-	Digest       string // of the submission
+	OwnKeys      bool      // its id might be forgotten when it was received: see KeyName
+	ForgetAt     time.Time // of an ended task: from when on its id may be forgotten; zero: never
+	Digest       string    // of the submission
 	Input        json.RawMessage
 	Output       json.RawMessage
 	Error        *Error
-	Plan         *Plan // nil in the result of Finished
+	Plan         *Plan // nil if Finished dropped it
 	Steps        []*Step
 	Timer        Timer
+	// Parent is the step that the task is the child of; nil: none.
+	Parent *Parent
+	// Withdrawal is the last withdrawal by the parent; nil: none.
+	Withdrawal *Withdrawing
 	// Ending is the state in which the undo will end: undone or cancelled; empty: no undo has begun. A hold keeps it,
 	// so that a resubmit continues the undo.
 	Ending TaskState
@@ -194,14 +207,16 @@ func (t *Task) Open() bool { return !t.State.Terminal() }
 // Finished returns the part of an ended task that decisions about later inputs need. That is its identity, how it
 // ended, the digest of its submission, the accepted controls, and the output or error for another notification. It
 // keeps Prev, since that covers every event. It drops steps and plan: no timer is armed, and no attempt is current. The
-// whole task is in the log, and an undo of it is decided with that. An open task, and a result of Finished, are returned unchanged.
+// whole task is in the log, and an undo of it is decided with that. An open task, and a result of Finished, are returned
+// unchanged. So is a processed child: its parent may undo it, with as many others, and reading the log for each would
+// take too long.
 func (t *Task) Finished() *Task {
-	if t == nil || t.Open() || t.Plan == nil {
+	if t == nil || t.Open() || t.Plan == nil || t.Parent != nil && t.State == StateProcessed {
 		return t
 	}
 	f := &Task{
 		ID: t.ID, Workflow: t.Workflow, Version: t.Version, State: t.State, ReplyTo: t.ReplyTo, UpdatedAt: t.UpdatedAt,
-		Digest: t.Digest, Seq: t.Seq, Prev: t.Prev, StatusSeq: t.StatusSeq, Accepted: t.Accepted,
+		ForgetAt: t.ForgetAt, Digest: t.Digest, Seq: t.Seq, Prev: t.Prev, StatusSeq: t.StatusSeq, Accepted: t.Accepted, Parent: t.Parent,
 	}
 	if t.ReplyTo != "" {
 		f.Output, f.Error = t.Output, t.Error
@@ -277,7 +292,7 @@ func (t *Task) Bytes() int {
 	}
 	for i := range t.Steps {
 		s := t.Steps[i]
-		n += s.Run.bytes() + len(s.Output)
+		n += s.Run.bytes() + len(s.Output) + s.Items.bytes()
 		if s.Undo != nil {
 			n += s.Undo.bytes()
 		}
@@ -289,10 +304,11 @@ func (t *Task) Bytes() int {
 }
 
 func (r *Run) bytes() int {
+	n := r.Error.bytes() + r.ChildError.bytes()
 	if r.TaskInput {
-		return r.Error.bytes()
+		return n
 	}
-	return len(r.Input) + r.Error.bytes()
+	return len(r.Input) + n
 }
 
 func (e *Error) bytes() int {
@@ -312,6 +328,9 @@ type PartitionState struct {
 	Reflected [Inboxes]int64
 	// TopicIDs are the ids of the topics that the offsets in Reflected belong to, from claims.
 	TopicIDs TopicIDs
+	// Forgot is the instant until which ids are forgotten: those of ended tasks whose ForgetAt isn't after it. ForgetDue
+	// is the earliest instant at which another one may be forgotten, or earlier; zero: none may be.
+	Forgot, ForgetDue time.Time
 }
 
 // ReflectedIn returns Reflected of an inbox whose topic has this id. It is 0 if the offset belongs to another topic. An

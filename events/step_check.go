@@ -112,9 +112,13 @@ func (s *Step) IsChecking() bool {
 	return s.Check != nil && (s.Check.State == StepRunning || s.Check.Timer.Armed())
 }
 
-// NeedsCheck reports whether a step must be checked before it is retried, given up or undone.
+// NeedsCheck reports whether a step must be checked before it is retried, given up or undone. Nothing is asked once its undo
+// has begun, which only a plan that changed under the task needs to know.
 func (t *Task) NeedsCheck(i int) bool {
 	s := t.Steps[i]
+	if s.Undo != nil && s.Undo.Attempt > 0 {
+		return false
+	}
 	return t.Plan.Steps[i].Check != nil && s.Unknown && s.CompletedSeq == 0 && s.Checked != s.Attempt
 }
 

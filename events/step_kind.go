@@ -35,6 +35,9 @@ func (k StepKind) String() string {
 	return string(k)
 }
 
+// HasChildren reports whether a step of the kind runs child tasks. Its undo is then their withdrawal.
+func (k StepKind) HasChildren() bool { return k == WorkflowStep || k == ItemsStep }
+
 // CallsAgent reports whether a running step of the kind has an agent at work. If not, a decision to undo ends the step
 // at once, and the step needs no slot of an agent.
 func (k StepKind) CallsAgent() bool { return k == CallStep }

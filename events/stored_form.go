@@ -28,23 +28,32 @@ func DecodeTask(data []byte) (*Task, error) {
 		if s.Check != nil {
 			s.Check.shareInput(t)
 		}
+		if s.Items != nil {
+			if err := s.Items.resolve(t.Input, s.Undo != nil); err != nil {
+				return nil, badValue("items", err.Error())
+			}
+		}
 	}
 	return t, nil
 }
 
 func (t *Task) fields(c *codec) {
 	c.str("id", &t.ID)
+	c.time("forget_at", &t.ForgetAt) // here, for StoredForgetAt
 	c.str("workflow", &t.Workflow)
 	c.int("version", &t.Version)
 	knownText(c, "state", &t.State)
 	c.time("complete_by", &t.CompleteBy)
+	c.time("asked_complete_by", &t.Asked)
 	c.int("failure_count", &t.FailureCount)
 	c.int("priority", &t.Priority)
 	c.labels("labels", &t.Labels)
 	c.str("reply_to", &t.ReplyTo)
 	c.str("traceparent", &t.Traceparent)
+	optional(c, "intake", &t.Intake, func(c *codec, r *IntakeRef) { r.fields(c) })
 	c.time("submitted_at", &t.SubmittedAt)
 	c.time("updated_at", &t.UpdatedAt)
+	c.bool("own_keys", &t.OwnKeys)
 	c.str("digest", &t.Digest)
 	c.raw("input", &t.Input)
 	c.raw("output", &t.Output)
@@ -66,6 +75,8 @@ func (t *Task) fields(c *codec) {
 		c.str("request_id", &a.RequestID)
 		c.seq("seq", &a.Seq)
 	})
+	c.parent("parent", &t.Parent)
+	optional(c, "withdrawal", &t.Withdrawal, func(c *codec, w *Withdrawing) { w.fields(c) })
 	objects(c, "signals", &t.Signals, func(c *codec, k *KeptSignal) { k.fields(c) })
 }
 
@@ -79,7 +90,9 @@ func (s *Step) fields(c *codec) {
 	c.raw("output", &s.Output)
 	c.bool("unknown", &s.Unknown)
 	c.seq("completed_seq", &s.CompletedSeq)
+	c.str("child", &s.Child)
 	c.str("signal_id", &s.SignalID)
+	optional(c, "items", &s.Items, func(c *codec, it *Items) { it.fields(c) })
 	optional(c, "undo", &s.Undo, func(c *codec, r *Run) { r.fields(c) })
 	optional(c, "check", &s.Check, func(c *codec, r *Run) { r.fields(c) })
 	c.int("checking", &s.Checking)
@@ -107,6 +120,7 @@ func (r *Run) fields(c *codec) {
 	c.str("token_hash", &r.TokenHash)
 	c.bool("rejected", &r.Rejected)
 	c.bool("cooled_down", &r.CooledDown)
+	c.errorField("child_error", &r.ChildError)
 	c.raw("progress", &r.Progress)
 	c.time("progress_at", &r.ProgressAt)
 }
@@ -138,4 +152,6 @@ func (p *PartitionState) fields(c *codec) {
 		c.int64(Inbox(i).String(), &p.Reflected[i])
 	}
 	p.TopicIDs.fields(c)
+	c.time("forgot", &p.Forgot)
+	c.time("forget_due", &p.ForgetDue)
 }

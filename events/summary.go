@@ -23,6 +23,11 @@ type Summary struct {
 	ErrorCode    string    // of the task's error; empty: none
 	TaskDue      time.Time // of the task's own timer; zero: not armed
 	Ending       TaskState // as Task.Ending
+	ForgetAt     time.Time // as Task.ForgetAt
+	// From is the offset of its first event if another task had its id before; 0: none had. Who folds the events sets it.
+	From   int64
+	Parent string // the task that this task is a child of; empty: none
+	Item   bool   // the task runs a step of Parent for an item of a list; lists hide it unless asked for
 	// Steps are the steps in the plan's order. Once the task has ended only those in error are kept, since a list shows
 	// no others.
 	Steps []StepSummary
@@ -50,32 +55,42 @@ type StepSummary struct {
 	Check        StepState
 	CheckAttempt int
 	CheckDue     time.Time
+	// Started is when the first attempt of the run of Kind started since the submission, or since the resubmit that
+	// continued it, in Unix milliseconds; 0: none has, or the run has ended.
+	Started int
+	// Sent is when the request of the running attempt was sent, in Unix milliseconds; 0: no request is under way.
+	Sent int
 }
 
 // Evolve folds an event. An event that can't be folded stops the summary (Stopped), as it stops the task elsewhere. The
 // chain (Event.Prev) isn't checked. Evolve retains only Labels and the names in the plan of the event's memory. A test
-// compares it with the fold of tasks after every event of random histories.
-func (s *Summary) Evolve(e *Event) {
+// compares it with the fold of tasks after every event of random histories. The result is what the event changed of a
+// step.
+func (s *Summary) Evolve(e *Event) (c StepChange) {
 	if s.Stopped != 0 {
-		return
+		return c
 	}
 	f, first := e.Fact.(*TaskReceived)
+	if s.Renews(e) {
+		s.Seq = 0
+	}
 	ok := e.Seq == s.Seq+1 && first == (s.Seq == 0)
 	switch {
 	case ok && first:
 		ok = s.received(e, f)
 	case ok:
 		a := e.Fact.About()
-		ok = s.apply(e, &a)
+		c, ok = s.apply(e, &a)
 	}
 	if !ok {
 		s.Stop(e.Seq)
-		return
+		return StepChange{}
 	}
 	s.Seq, s.UpdatedAt = e.Seq, e.At
 	if s.State.Terminal() {
 		s.Steps = slices.DeleteFunc(s.Steps, func(p StepSummary) bool { return p.State != StepError })
 	}
+	return c
 }
 
 // Stop records that the event with this seq can't be folded.
@@ -91,6 +106,9 @@ func (s *Summary) received(e *Event, f *TaskReceived) bool {
 	}
 	*s = Summary{ID: strings.Clone(e.Task), Workflow: strings.Clone(f.Workflow), Version: f.Version, State: StatePending,
 		Priority: f.Priority, Labels: f.AllLabels(), SubmittedAt: e.At, CompleteBy: f.CompleteBy, Steps: make([]StepSummary, len(f.Plan.Steps))}
+	if f.Parent != nil {
+		s.Parent, s.Item = strings.Clone(f.Parent.Task), f.Parent.StepAlone
+	}
 	for i := range s.Steps {
 		p := &f.Plan.Steps[i]
 		s.Steps[i] = StepSummary{ID: p.ID, StepKind: p.StepKind, Agent: p.Agent, State: StepPending, Kind: Do}
@@ -98,18 +116,28 @@ func (s *Summary) received(e *Event, f *TaskReceived) bool {
 	return true
 }
 
-func (s *Summary) apply(e *Event, a *About) bool {
+func (s *Summary) apply(e *Event, a *About) (c StepChange, ok bool) {
 	if a.OfStep() {
-		return !s.State.Terminal() && s.onRun(e, a)
+		if s.State.Terminal() {
+			return c, false
+		}
+		return s.onRun(e, a)
 	}
-	if a.Verb == VerbSignalled {
-		return takesSignals(s.State, s.Ending)
+	switch a.Verb {
+	case VerbSignalled:
+		return c, takesSignals(s.State, s.Ending)
+	case VerbWithdrawn:
+		return c, s.Parent != "" && s.Ending != ""
+	default: // the table of tasks has the others
+	}
+	if f, is := e.Fact.(*TaskMigrated); is {
+		return c, s.migrated(e, f)
 	}
 	to, err := a.nextTaskState(s.State, s.Ending)
 	if err != nil || !s.reopen(e) {
-		return false
+		return c, false
 	}
-	s.State, s.TaskDue = to, e.Due
+	s.State, s.TaskDue, s.ForgetAt = to, e.Due, forgetAtOf(e.Fact)
 	if a.Arms == TimerTask && to == StateProcessing {
 		s.CompleteBy = e.Due
 	}
@@ -122,7 +150,7 @@ func (s *Summary) apply(e *Event, a *About) bool {
 	for i := range s.Steps {
 		s.Steps[i].applyTaskFact(a, to)
 	}
-	return true
+	return c, true
 }
 
 // applyTaskFact applies a fact of the task to one of its steps.
@@ -132,6 +160,7 @@ func (p *StepSummary) applyTaskFact(a *About, task TaskState) {
 			p.setStates(at.afterEnd(a, p.StepKind))
 		} else if at, ok := at.afterRevive(task); ok {
 			p.setStates(at)
+			p.Started = 0
 		}
 	}
 	for _, k := range [...]Kind{Do, Undo, Check} {
@@ -195,30 +224,34 @@ func (s *Summary) step(id string) *StepSummary {
 }
 
 // onRun applies a fact of a run to the run and its step, as Task.onRun.
-func (s *Summary) onRun(e *Event, a *About) bool {
+func (s *Summary) onRun(e *Event, a *About) (c StepChange, ok bool) {
 	p := s.step(a.Step)
 	if p == nil {
-		return false
+		return c, false
 	}
-	if a.Kind == Do && p.StepKind != a.StepKind && !a.AnyKind {
-		return false
+	if stepKindOf(p.StepKind, a.Kind) != a.StepKind && !a.AnyKind {
+		return c, false
 	}
 	if attempts, _ := p.run(Do); a.Kind == Check && *attempts == 0 {
-		return false
+		return c, false
 	}
-	at, err := p.states().next(a, s.State)
+	was := p.states()
+	at, err := was.next(a, s.State)
 	last, _ := p.run(a.Kind)
 	if err != nil || a.checkAttempt(*last, p.isRunning(a.Kind)) != nil {
-		return false
+		return c, false
 	}
 	if a.Kind == Undo && p.Kind == Do {
-		p.Kind, p.Before, p.BeforeDue, p.Attempt = Undo, p.Attempt, p.Due, 0
+		p.Kind, p.Before, p.BeforeDue, p.Attempt, p.Started = Undo, p.Attempt, p.Due, 0, 0
 	}
 	p.setStates(at)
+	c = p.changeOf(a, was)
+	p.clock(&c, e.At)
+	p.timeRequest(&c, a, e.At)
 	if a.Disarms == DisarmsStep {
 		p.Due, p.BeforeDue, p.CheckDue = time.Time{}, time.Time{}, time.Time{}
 		if a.Kind != Check {
-			return true
+			return c, true
 		}
 	}
 	last, due := p.run(a.Kind)
@@ -231,7 +264,7 @@ func (s *Summary) onRun(e *Event, a *About) bool {
 	if a.Phase == PhaseStarted && a.Agent != p.Agent {
 		p.Agent = strings.Clone(a.Agent)
 	}
-	return true
+	return c, true
 }
 
 // InError returns the ids of the steps in error, in the plan's order.
@@ -315,6 +348,10 @@ func (s *Summary) fields(c *codec) {
 	c.str("error_code", &s.ErrorCode)
 	c.time("due", &s.TaskDue)
 	knownText(c, "ending", &s.Ending)
+	c.time("forget_at", &s.ForgetAt)
+	c.int64("from", &s.From)
+	c.str("parent", &s.Parent)
+	c.bool("item", &s.Item)
 	objects(c, "steps", &s.Steps, func(c *codec, p *StepSummary) { p.fields(c) })
 	c.seq("stopped", &s.Stopped)
 }
@@ -333,6 +370,8 @@ func (p *StepSummary) fields(c *codec) {
 	knownText(c, "check", &p.Check)
 	c.int("check_attempt", &p.CheckAttempt)
 	c.time("check_due", &p.CheckDue)
+	c.int("started", &p.Started)
+	c.int("sent", &p.Sent)
 }
 
 // SummaryView is a task as a list shows it in JSON.
@@ -376,7 +415,8 @@ func (s *Summary) View() SummaryView {
 	return v
 }
 
-// Summary returns the Summary of the task, equal to the fold of its events. It is nil for a result of Finished.
+// Summary returns the Summary of the task, equal to the fold of its events without StepSummary.Started and Sent, which a
+// task doesn't know. It is nil for a result of Finished.
 func (t *Task) Summary() *Summary {
 	if t == nil || t.Plan == nil {
 		return nil
@@ -384,7 +424,10 @@ func (t *Task) Summary() *Summary {
 	s := &Summary{
 		ID: t.ID, Workflow: t.Workflow, Version: t.Version, State: t.State, Priority: t.Priority, Labels: t.Labels,
 		SubmittedAt: t.SubmittedAt, UpdatedAt: t.UpdatedAt, CompleteBy: t.CompleteBy, FailureCount: t.FailureCount,
-		Seq: t.Seq, TaskDue: t.Timer.Due, Ending: t.Ending,
+		Seq: t.Seq, TaskDue: t.Timer.Due, Ending: t.Ending, ForgetAt: t.ForgetAt,
+	}
+	if t.Parent != nil {
+		s.Parent = t.Parent.Task
 	}
 	if t.Error != nil {
 		s.ErrorCode = t.Error.Code

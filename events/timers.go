@@ -59,6 +59,8 @@ func (t *Timers) Evolve(e *Event) {
 		}
 	case DisarmsOwn:
 		t.set(e, &a)
+	case DisarmsReplanned:
+		t.replan(e, &a)
 	}
 }
 

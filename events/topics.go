@@ -94,6 +94,8 @@ func (n Namespace) Definitions() string   { return string(n) + "definitions" }
 func (n Namespace) Snapshots() string     { return string(n) + "snapshots" }
 func (n Namespace) Deadletters() string   { return string(n) + "deadletters" }
 func (n Namespace) Notifications() string { return string(n) + "notifications" }
+func (n Namespace) Batches() string       { return string(n) + "batches" }
+func (n Namespace) Schedules() string     { return string(n) + "schedules" }
 
 // Requests returns the name of an agent's request topic.
 func (n Namespace) Requests(agent string) string { return string(n) + "requests." + agent }
@@ -123,11 +125,14 @@ func ParseDefinitionKey(key string) (of string, kept, is bool) {
 }
 
 // SchedulerGroup, SupervisorGroup and NotifierGroup return the consumer groups of the roles, AgentGroup that of one
-// agent. RestoreGroup has no members. Schedulers commit the progress of long restores to it.
+// agent. RestoreGroup has no members. Schedulers commit the progress of long restores to it. The member of BatchesGroup
+// that owns the only partition sends the commands of batches, and that of SchedulesGroup starts the tasks of schedules.
 func (n Namespace) SchedulerGroup() string         { return string(n) + "scheduler" }
 func (n Namespace) SupervisorGroup() string        { return string(n) + "supervisor" }
 func (n Namespace) NotifierGroup() string          { return string(n) + "notifier" }
 func (n Namespace) RestoreGroup() string           { return string(n) + "restore" }
+func (n Namespace) BatchesGroup() string           { return string(n) + "batches" }
+func (n Namespace) SchedulesGroup() string         { return string(n) + "schedules" }
 func (n Namespace) AgentGroup(agent string) string { return string(n) + "agent." + agent }
 
 // InstanceOf returns the instance of an agent from the ce_source of a reply: without the prefix
@@ -161,6 +166,16 @@ func (n Namespace) CheckReplyTo(topic string) *Unusable {
 		return unusable(ReasonBadReplyTo, "reply_to %q can't be a topic's name: that has letters, digits, dots, dashes and underscores", topic)
 	}
 	return nil
+}
+
+// CheckTaskReplyTo is CheckReplyTo for the task with an id. The task of a schedule may also reply to the topic of schedules.
+func (n Namespace) CheckTaskReplyTo(id, topic string) *Unusable {
+	if topic == n.Schedules() {
+		if _, _, is := ParseScheduledTask(id); is {
+			return nil
+		}
+	}
+	return n.CheckReplyTo(topic)
 }
 
 // TopicName reports whether Kafka permits the name for a topic, except for its length.

@@ -47,6 +47,10 @@ var TaskTransitions = []Transition[TaskState]{
 // undoable are the states of a step whose undo can begin or has begun.
 var undoable = []StepState{StepCompleted, StepFailed, StepCancelled, StepError, StepUndoing}
 
+// withItems are the states of a step in which its items may end: some still run when an item has failed, or when the task
+// is held or being undone.
+var withItems = []StepState{StepRunning, StepPending, StepCancelled, StepError}
+
 // checkable are the states of a step whose effect may be unknown while no attempt runs.
 var checkable = []StepState{StepPending, StepFailed, StepWaiting, StepCancelled, StepError}
 
@@ -59,10 +63,13 @@ var StepTransitions = []Transition[StepState]{
 	{Verb: "started", From: []StepState{StepPending, StepFailed, StepWaiting}, To: StepRunning, During: whileProcessing},
 	{Verb: "skipped", From: []StepState{StepPending}, To: StepSkipped, During: whileProcessing},
 	{Verb: "progressed", From: []StepState{StepRunning}, To: StepRunning, During: whileRunning},
+	{Verb: "item", From: withItems, Either: withItems, During: whileRunning},
 	{Verb: "completed", From: []StepState{StepRunning}, To: StepCompleted, During: whileRunning},
 	{Verb: "repeated", From: []StepState{StepRunning}, Either: []StepState{StepWaiting, StepCancelled}, During: whileRunning},
 	{Verb: "failed", From: []StepState{StepPending, StepWaiting, StepFailed, StepRunning}, To: StepFailed, During: whileRunning},
 	{Verb: "expired", From: []StepState{StepRunning}, To: StepFailed, During: whileRunning},
+	{Verb: "child_held", From: []StepState{StepRunning}, To: StepRunning, During: whileRunning},
+	{Verb: "child_resumed", From: []StepState{StepRunning}, To: StepRunning, During: whileRunning},
 	{Verb: "waiting", From: []StepState{StepFailed}, To: StepWaiting, During: whileProcessing},
 	{Verb: "rejected", From: []StepState{StepRunning}, To: StepError, During: whileRunning},
 	{Verb: "errored", From: []StepState{StepPending, StepRunning, StepFailed, StepWaiting}, To: StepError, During: whileRunning},
@@ -73,6 +80,9 @@ var StepTransitions = []Transition[StepState]{
 	{Verb: "revived", From: []StepState{StepCancelled, StepFailed, StepError}, To: StepPending},
 	{Verb: "undo.started", From: undoable, To: StepUndoing, During: whileUndoing},
 	{Verb: "undo.progressed", From: []StepState{StepUndoing}, To: StepUndoing, During: whileRunning},
+	{Verb: "undo.item", From: []StepState{StepUndoing}, To: StepUndoing, During: whileRunning},
+	{Verb: "undo.child_held", From: []StepState{StepUndoing}, To: StepUndoing, During: whileRunning},
+	{Verb: "undo.child_resumed", From: []StepState{StepUndoing}, To: StepUndoing, During: whileRunning},
 	{Verb: "undo.completed", From: []StepState{StepUndoing}, To: StepUndone, During: whileRunning},
 	{Verb: "undo.failed", From: undoable, To: StepUndoing, During: whileRunning},
 	{Verb: "undo.expired", From: []StepState{StepUndoing}, To: StepUndoing, During: whileRunning},
@@ -111,6 +121,9 @@ func rowsOf(prefix string) (rows []Transition[StepState]) {
 var UndoTransitions = []Transition[StepState]{
 	{Verb: "started", From: []StepState{"", StepPending, StepFailed, StepWaiting}, To: StepRunning},
 	{Verb: "progressed", From: []StepState{StepRunning}, To: StepRunning},
+	{Verb: "item", From: []StepState{StepRunning}, To: StepRunning},
+	{Verb: "child_held", From: []StepState{StepRunning}, To: StepRunning},
+	{Verb: "child_resumed", From: []StepState{StepRunning}, To: StepRunning},
 	{Verb: "completed", From: []StepState{StepRunning}, To: StepCompleted},
 	{Verb: "failed", From: []StepState{"", StepPending, StepWaiting, StepFailed, StepRunning}, To: StepFailed},
 	{Verb: "expired", From: []StepState{StepRunning}, To: StepFailed},
@@ -141,10 +154,11 @@ const (
 	Resubmit Command = "resubmit"
 	UndoTask Command = "undo"
 	Release  Command = "release"
+	Migrate  Command = "migrate" // to another version of the workflow
 )
 
 // Commands lists the commands.
-var Commands = []Command{Cancel, Resubmit, UndoTask, Release}
+var Commands = []Command{Cancel, Resubmit, UndoTask, Release, Migrate}
 
 // Allowed reports whether a command is allowed in the state of a task. A task that was held while undoing may be
 // resubmitted, released, or cancelled. Undo isn't allowed, since the undo has begun. A processed task may be undone only
@@ -158,6 +172,8 @@ func Allowed(c Command, t *Task) bool {
 		return t.State == StatePending || t.State == StateProcessing || t.State == StateError && !undoHeld || t.State == StateProcessed
 	case Resubmit, Release:
 		return t.State == StateError
+	case Migrate:
+		return migratable(t.State)
 	}
 	return false
 }

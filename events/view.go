@@ -17,6 +17,7 @@ type TaskView struct {
 	FailureCount int               `json:"failure_count" jsonschema:"The number of failed and expired attempts of all steps. It never falls."`
 	Priority     int               `json:"priority" jsonschema:"The priority from the submission. Steps of tasks with a higher priority start first."`
 	Labels       map[string]string `json:"labels" jsonschema:"The labels from the submission."`
+	Parent       *ParentView       `json:"parent,omitempty" jsonschema:"The step that the task is a child of. Absent: the task is no child."`
 	ReplyTo      *string           `json:"reply_to" jsonschema:"The topic that receives the task's changes of state. null: none."`
 	SubmittedAt  *string           `json:"submitted_at" format:"date-time" jsonschema:"When a scheduler accepted the task."`
 	UpdatedAt    *string           `json:"updated_at" format:"date-time" jsonschema:"When the task's last event was decided."`
@@ -26,7 +27,9 @@ type TaskView struct {
 	Steps        []StepView        `json:"steps" jsonschema:"The steps, in the order of the workflow's definition."`
 	// WaitingSignals are Task.WaitingSignals of a task that takes signals.
 	WaitingSignals []string `json:"waiting_signals,omitempty" jsonschema:"The names of the signals that running steps wait for, in the order of the steps. Absent: none."`
-	AsOf           AsOf     `json:"as_of" jsonschema:"The part of the log that the answer reflects."`
+	// Intake is absent for tasks that an application submitted.
+	Intake *IntakeView `json:"intake,omitempty" jsonschema:"The record that an intake made the task of. Absent: an application submitted it."`
+	AsOf   AsOf        `json:"as_of" jsonschema:"The part of the log that the answer reflects."`
 }
 
 // StepView is a step of a TaskView.
@@ -40,6 +43,7 @@ type StepView struct {
 	CompleteBy   *string         `json:"complete_by" format:"date-time" jsonschema:"The instant by which the running attempt must have finished. null: no attempt is running."`
 	Agent        string          `json:"agent" jsonschema:"The agent that does the step."`
 	Operation    string          `json:"operation" jsonschema:"The agent's operation."`
+	Child        *ChildView      `json:"child,omitempty" jsonschema:"The child task of the last attempt. Absent: none."`
 	StartedAt    *string         `json:"started_at" format:"date-time" jsonschema:"When the first attempt started. null: none has started."`
 	EndedAt      *string         `json:"ended_at" format:"date-time" jsonschema:"When the step ended. null: it hasn't ended."`
 	Input        json.RawMessage `json:"input" jsonschema:"The input of the last attempt: any JSON. It is null until an attempt has started."`
@@ -47,6 +51,7 @@ type StepView struct {
 	Error        *Error          `json:"error" jsonschema:"Why the last attempt failed. null: it didn't fail."`
 	Progress     json.RawMessage `json:"progress,omitempty" jsonschema:"The last progress that the agent reported: any JSON. Absent: none, or the step is completed."`
 	ProgressAt   *string         `json:"progress_at,omitempty" format:"date-time" jsonschema:"When the agent reported the last progress."`
+	Items        *ItemsView      `json:"items,omitempty" jsonschema:"Of a step that runs for each item of a list: where the items are. Absent: the step is another one, or hasn't begun."`
 	Undo         *UndoView       `json:"undo" jsonschema:"The undo of the step. null: no undo has begun."`
 	Check        *CheckView      `json:"check,omitempty" jsonschema:"The last check of the step: its agent was asked what became of an attempt with an unknown effect. Absent: none has begun."`
 }
@@ -86,8 +91,8 @@ func (t *Task) View(owner string, partition int32, next int64) TaskView {
 		ID: t.ID, Workflow: t.Workflow, Version: t.Version, State: t.State,
 		FailureCount: t.FailureCount, Priority: t.Priority, Labels: t.Labels,
 		ReplyTo: text0(t.ReplyTo), SubmittedAt: InstantText(t.SubmittedAt), UpdatedAt: InstantText(t.UpdatedAt),
-		Input: orNull(t.Input), Output: orNull(t.Output), Error: t.Error,
-		AsOf: AsOf{partition, strconv.FormatInt(next, 10)},
+		Input: orNull(t.Input), Output: orNull(t.Output), Error: t.Error, Intake: t.Intake.view(),
+		AsOf: AsOf{partition, strconv.FormatInt(next, 10)}, Parent: t.Parent.view(),
 	}
 	if t.State != StatePending {
 		v.LockedBy, v.CompleteBy = text0(owner), InstantText(t.CompleteBy)
@@ -112,6 +117,7 @@ func (t *Task) stepView(i int) StepView {
 		CompleteBy: InstantText(s.CompleteBy), Agent: p.Agent, Operation: p.Operation,
 		StartedAt: InstantText(s.StartedAt), EndedAt: InstantText(s.EndedAt),
 		Input: orNull(s.Input), Output: orNull(s.Output), Error: s.Error, Progress: s.Progress, ProgressAt: InstantText(s.ProgressAt),
+		Items: s.Items.view(), Child: t.childView(i),
 	}
 	if u := s.Undo; u != nil {
 		v.Undo = &UndoView{u.State, u.Attempt, u.FailureCount, InstantText(u.CompleteBy), u.Error, u.Progress, InstantText(u.ProgressAt)}

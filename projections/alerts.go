@@ -58,6 +58,7 @@ type holds struct {
 // noteHold records whether an event began or ended a hold. was is the state before the event; by is the event's type.
 func (rs *taskRows) noteHold(r *taskRow, e *events.Event, was events.TaskState, offset int64, by string) {
 	if f, ok := e.Fact.(*events.TaskHeld); ok {
+		rs.holdChanges++
 		a := events.AlertOfHold(e, f, r.summary.Ending, r.summary.CatchFailed(f.Error))
 		r.group = rs.groups.begin(r.summary, f.Error, e.At)
 		r.getHolds().begun = append(r.holds.begun, Alert{Task: r.task, Seq: a.Seq, Offset: offset, At: a.At, Code: cutText(a.Code), Step: a.Step, Message: cutText(a.Message), Group: r.group})
@@ -66,6 +67,7 @@ func (rs *taskRows) noteHold(r *taskRow, e *events.Event, was events.TaskState, 
 	if was != events.StateError || r.summary.State == events.StateError {
 		return
 	}
+	rs.holdChanges++
 	rs.groups.end(r.group, r.summary.Version)
 	r.group = ""
 	h := r.getHolds()

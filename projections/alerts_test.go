@@ -3,7 +3,6 @@ package projections_test
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -76,39 +75,15 @@ func groupIDOf(t *events.Task) string {
 // TestAlertsAgreeWithTheLog checks that the index has the same alerts as a computation from the whole log, with Saves
 // and crashes of processes and machines at random points.
 func TestAlertsAgreeWithTheLog(t *testing.T) {
-	for seed := range seeds(6) {
+	for seed := range seeds(t, 6) {
 		kept := []int{projections.MaxPastAlerts, 7}[seed%2]
 		undo := projections.KeepPastAlerts(kept)
-		rnd := rand.New(rand.NewPCG(seed, 9))
-		h := newHistory(seed)
-		a := &audited{t: t, fs: vfs.NewCrashableMem(), o: projections.Options{HotBytes: 1 + rnd.IntN(20_000)}}
-		a.open()
-		var rs []events.Record
-		for range 60 {
-			some := h.records(1 + rnd.IntN(60))
-			rs = append(rs, some...)
-			apply(t, a.v, some)
-			a.act(30 + rnd.IntN(8))
-			apply(t, a.v, rs) // replay what was lost
-			if rnd.IntN(2) > 0 {
-				continue
-			}
-			a.save()
-			comparesAlerts(t, a.s, alertsOf(t, rs, kept), fmt.Sprintf("seed %d, %d events", seed, len(rs)))
-		}
-		if all := alertsOf(t, rs, math.MaxInt); kept == 7 && len(all)-len(alertsOf(t, rs, kept)) < 20 {
+		f := follow(t, seed, 9)
+		f.read(60, 2, func() time.Duration { return 0 }, func() { comparesAlerts(t, f.s, alertsOf(t, f.rs, kept), f.String()) })
+		if all := alertsOf(t, f.rs, math.MaxInt); kept == 7 && len(all)-len(alertsOf(t, f.rs, kept)) < 20 {
 			t.Errorf("seed %d: of %d alerts hardly one was dropped", seed, len(all))
 		}
-		b := &audited{t: t, fs: vfs.NewCrashableMem()}
-		b.open()
-		apply(t, b.v, rs)
-		if got, want := a.v.Digest(), b.v.Digest(); got != want {
-			t.Errorf("seed %d: digest %s, of a rebuild %s", seed, got, want)
-		}
-		for _, x := range []*audited{a, b} {
-			x.v.Close()
-			closeStore(t, x.s)
-		}
+		f.end()
 		undo()
 	}
 }

@@ -41,26 +41,34 @@ type tally struct {
 // workflowKey is the name of a workflow's version in Counts.
 func workflowKey(s *events.Summary) string { return s.Workflow + "/" + strconv.Itoa(s.Version) }
 
-// move counts a change of a task's state. was is empty for a new task.
-func (t *tally) move(s *events.Summary, was events.TaskState) {
-	if was == s.State {
+// move counts a change of a task's state, or of its version. A state is empty if the task isn't counted in it: it is new,
+// or hidden.
+func (t *tally) move(s *events.Summary, was *indexState, is events.TaskState) {
+	if was.state == is && (is == "" || was.version == s.Version) {
 		return
 	}
 	if t.Workflows == nil {
 		t.Workflows = map[string]map[events.TaskState]int64{}
 	}
 	key := workflowKey(s)
-	states := t.Workflows[key]
-	if states == nil {
-		states = map[events.TaskState]int64{}
-		t.Workflows[key] = states
+	if t.Workflows[key] == nil {
+		t.Workflows[key] = map[events.TaskState]int64{}
 	}
-	states[s.State]++
-	if was == "" {
+	if is != "" {
+		t.Workflows[key][is]++
+	}
+	if was.state == "" {
 		return
 	}
-	if states[was]--; states[was] == 0 {
-		delete(states, was)
+	if was.version != s.Version {
+		key = workflowKey(&events.Summary{Workflow: s.Workflow, Version: was.version})
+	}
+	states := t.Workflows[key]
+	if states[was.state]--; states[was.state] == 0 {
+		delete(states, was.state)
+	}
+	if len(states) == 0 { // as if no task had had the version
+		delete(t.Workflows, key)
 	}
 }
 

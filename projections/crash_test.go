@@ -85,7 +85,7 @@ func TestCrashLeavesAPrefix(t *testing.T) {
 // TestCrashWhileItIsCreated checks that the directory opens again after a crash at any point of its creation.
 func TestCrashWhileItIsCreated(t *testing.T) {
 	t.Parallel()
-	for seed := range seeds(20) {
+	for seed := range seeds(t, 20) {
 		fs := vfs.NewCrashableMem()
 		clones := make(chan *vfs.MemFS, 1000)
 		rnd := rand.New(rand.NewPCG(seed, 2))
@@ -114,7 +114,7 @@ func TestCrashWhileItIsCreated(t *testing.T) {
 
 func TestCrashLeavesAPrefixOfDeadlinesAndTimelines(t *testing.T) {
 	t.Parallel()
-	for seed := range seeds(40) {
+	for seed := range seeds(t, 40) {
 		rnd := rand.New(rand.NewPCG(seed, 3))
 		rs := newHistory(seed).records(400)
 		for _, name := range []string{projections.ViewDeadlines, projections.ViewTimelines} {

@@ -151,7 +151,7 @@ func (v *Deadlines) reconcile(tt *taskTimers, fold []events.Armed) (changed bool
 	for a := tt.first; a != nil; {
 		next := a.next
 		if kept < len(fold) && a.matches(fold[kept]) {
-			changed = a.setCompleteBy(fold[kept].Policy.CompleteBy) || changed
+			changed = a.setPolicy(&fold[kept]) || changed
 			kept++
 		} else {
 			v.disarm(a)
@@ -168,6 +168,11 @@ func (v *Deadlines) reconcile(tt *taskTimers, fold []events.Armed) (changed bool
 
 // At returns the instant of the last event. It serves as the partition's clock.
 func (v *Deadlines) At() time.Time { return v.state.At }
+
+// ForgetDue returns from when on ids of the partition's ended tasks may be forgotten; false: none may be.
+func (v *Deadlines) ForgetDue() (at time.Time, ok bool) {
+	return v.state.ForgetDue, !v.state.ForgetDue.IsZero()
+}
 
 // Armed returns the number of armed timers.
 func (v *Deadlines) Armed() int { return v.armed }

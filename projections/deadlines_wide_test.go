@@ -74,7 +74,7 @@ func (w *wide) random(rnd *rand.Rand, steps int) events.Record {
 func TestDeadlinesOfATaskOfManySteps(t *testing.T) {
 	const steps, all = 60, 2000
 	most := 0
-	for seed := range seeds(8) {
+	for seed := range seeds(t, 8) {
 		rnd := rand.New(rand.NewPCG(seed, 11))
 		fs := vfs.NewMem()
 		s := open(t, fs, projections.ViewDeadlines)

@@ -105,6 +105,8 @@
 //	                    second, as posted by the Save at that offset: each by its millisecond
 //	                    and its id, with the length before
 //	kind 'D' <due, 8 bytes> <task>      an open task, by when its earliest timer is due, in Unix milliseconds
+//	kind 'E' <complete-by, 8 bytes> <task>   an open task by its complete-by; when it was submitted (8 bytes). Both in Unix
+//	                    milliseconds
 //	kind 'L' <offset>   an open alert, by the event that held its task, the newest first: the
 //	                    offset as what it is short of the largest (8 bytes), the instant in ms
 //	                    (8 bytes) and JSON
@@ -113,6 +115,9 @@
 //	kind 'G' <group>    an error group (JSON)
 //	kind 'S' <level> <start, 8 bytes> <workflow>   stats of a workflow from an instant (Unix seconds) on:
 //	                    counts and the histogram, as varints
+//	kind 'T' <version> <step>           counts of a step, as varints; the version is written as in a facet
+//	kind 'U' <window, 8 bytes> <version> <step>   how long a step took in 7 days, as two histograms: of its operation
+//	                    and its undo
 //	kind 'N'            the tally of the rows (JSON): tasks by workflow and state, last claim, the
 //	                    offset and format of rows and index
 //

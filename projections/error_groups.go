@@ -129,6 +129,15 @@ func (gs *errorGroups) end(id string, version int) {
 	gs.changed[id] = true
 }
 
+// migrate counts a held task of a group as one of another version.
+func (gs *errorGroups) migrate(id string, from, to int) {
+	if g := gs.byID[id]; g != nil {
+		gs.end(id, from)
+		g.Held++
+		g.Versions[to]++
+	}
+}
+
 // merge adds the holds of another part of the group.
 func (g *ErrorGroup) merge(o *ErrorGroup) {
 	g.Holds += o.Holds

@@ -44,29 +44,14 @@ func errorGroupsOf(t *testing.T, h *history, rs []events.Record) map[string]proj
 // with Saves and crashes at random points. The list of the tasks of a group has those that the group counts.
 func TestErrorGroupsAgreeWithTheLog(t *testing.T) {
 	most, undone := 0, 0
-	for seed := range seeds(6) {
-		rnd := rand.New(rand.NewPCG(seed, 11))
-		h := newHistory(seed)
-		h.vary = true
-		a := &audited{t: t, fs: vfs.NewCrashableMem(), o: projections.Options{HotBytes: 1 + rnd.IntN(20_000)}}
-		a.open()
-		var rs []events.Record
-		for range 60 {
-			some := h.records(1 + rnd.IntN(60))
-			h.at = h.at.Add(time.Duration(rnd.IntN(40)) * time.Minute)
-			rs = append(rs, some...)
-			apply(t, a.v, some)
-			a.act(30 + rnd.IntN(8))
-			apply(t, a.v, rs) // replay what was lost
-			if rnd.IntN(3) > 0 {
-				continue
-			}
-			a.save()
-			want := errorGroupsOf(t, h, rs)
-			compareErrorGroups(t, a.s, want, fmt.Sprintf("seed %d, %d events", seed, len(rs)))
+	for seed := range seeds(t, 6) {
+		f := follow(t, seed, 11)
+		f.read(60, 3, func() time.Duration { return time.Duration(f.rnd.IntN(40)) * time.Minute }, func() {
+			want := errorGroupsOf(t, f.h, f.rs)
+			compareErrorGroups(t, f.s, want, f.String())
 			most = max(most, len(want))
-		}
-		groups, err := a.s.ErrorGroups([]int32{testPartition}, projections.ErrorGroupQuery{Ended: true})
+		})
+		groups, err := f.s.ErrorGroups([]int32{testPartition}, projections.ErrorGroupQuery{Ended: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,16 +63,7 @@ func TestErrorGroupsAgreeWithTheLog(t *testing.T) {
 				t.Errorf("seed %d: the pattern of %q is %q", seed, g.Message, g.Pattern)
 			}
 		}
-		b := &audited{t: t, fs: vfs.NewCrashableMem()}
-		b.open()
-		apply(t, b.v, rs)
-		if got, want := a.v.Digest(), b.v.Digest(); got != want {
-			t.Errorf("seed %d: digest %s, of a rebuild %s", seed, got, want)
-		}
-		for _, x := range []*audited{a, b} {
-			x.v.Close()
-			closeStore(t, x.s)
-		}
+		f.end()
 	}
 	if most < 20 || undone == 0 {
 		t.Errorf("at most %d groups, %d of undos: it proves little", most, undone)

@@ -105,7 +105,7 @@ func (k *keeper) all(ids []string) (said []string) {
 func TestEvictionDoesNotChangeResults(t *testing.T) {
 	t.Parallel()
 	cold := 0
-	for seed := range seeds(8) {
+	for seed := range seeds(t, 8) {
 		rnd := rand.New(rand.NewPCG(seed, 7))
 		h := newHistory(seed)
 		rs := h.records(1500)
@@ -163,7 +163,7 @@ func TestEvictionDoesNotChangeResults(t *testing.T) {
 			closeStore(t, k.s)
 		}
 	}
-	if cold < 30_000*int(seeds(8))/8 {
+	if cold < 30_000*int(seeds(t, 8))/8 {
 		t.Errorf("%d cold tasks, counted after each commit, prove little", cold)
 	}
 }

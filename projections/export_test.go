@@ -28,6 +28,13 @@ func (v *Tasks) EndedBytes() (n int) {
 // Forget makes the next snapshot a full one, as too many finished tasks in memory do.
 func (v *Tasks) Forget() { v.restartFull() }
 
+// Stored returns the numbers of ended tasks in Pebble, and of those that are listed by when they may be forgotten.
+func (v *Tasks) Stored() (rows int64, listed int) {
+	v.each(kindFinished, func(string, []byte) error { rows++; return nil })
+	v.each(kindForget, func(string, []byte) error { listed++; return nil })
+	return rows, listed
+}
+
 // ListWithin is List with another bound of entries that it may read in each partition.
 func (s *Store) ListWithin(ctx context.Context, partitions []int32, f Filter, after Cursor, limit, looks int) (Page, error) {
 	return s.list(ctx, partitions, &f, after, limit, looks)
@@ -87,7 +94,7 @@ func (s *Store) DropViews() {
 func (s *Store) DiskUsage() (map[string]uint64, error) {
 	sizes := map[string]uint64{}
 	for p := range s.id.Partitions {
-		for kind, what := range map[byte]string{kindPlaces: "places", kindRow: "rows", kindIndex: "index", kindPosting: "index", kindDue: "index", kindGroup: "groups", kindStats: "stats"} {
+		for kind, what := range map[byte]string{kindPlaces: "places", kindRow: "rows", kindIndex: "index", kindPosting: "index", kindDue: "index", kindEnds: "index", kindGroup: "groups", kindStats: "stats", kindAgents: "stats", kindSteps: "steps", kindTook: "steps"} {
 			lower, upper := keyspace{viewLetters[s.id.View], p}.bounds(kind)
 			n, err := s.db.EstimateDiskUsage(lower, upper)
 			if err != nil {

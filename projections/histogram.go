@@ -86,6 +86,22 @@ func (h *Histogram) Quantile(q float64) int64 {
 	return h.max
 }
 
+// QuantileAbove returns a duration that the fraction q of those that are longer than above don't exceed. It is at least
+// above, and at most 1/32 too long. A duration in the cell of above counts as longer.
+func (h *Histogram) QuantileAbove(q float64, above int64) int64 {
+	longer := *h
+	longer.cells = h.cells[:0:0]
+	for _, c := range h.cells {
+		if cellMax(c.index) > above {
+			longer.cells = append(longer.cells, c)
+		}
+	}
+	if len(longer.cells) == 0 {
+		return above
+	}
+	return max(above, longer.Quantile(q))
+}
+
 // appendTo appends the stored form.
 func (h *Histogram) appendTo(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(h.max))

@@ -50,3 +50,22 @@ func TestHistogram(t *testing.T) {
 		}
 	}
 }
+
+// TestQuantileAbove checks that a quantile of the longer durations never falls if the bound rises, and isn't below it.
+func TestQuantileAbove(t *testing.T) {
+	var h, none Histogram
+	for ms := range int64(1000) {
+		h.Add(ms * ms)
+	}
+	if got, want := h.QuantileAbove(0.95, -1), h.Quantile(0.95); got != want || none.QuantileAbove(0.95, 7) != 7 || h.QuantileAbove(0.95, 1e9) != 1e9 {
+		t.Errorf("%d, want %d", got, want)
+	}
+	last := int64(0)
+	for above := int64(0); above < 1e6; above += 997 {
+		got := h.QuantileAbove(0.95, above)
+		if got < last || got < above || got > h.Max() && got != above {
+			t.Fatalf("above %d: %d, before %d", above, got, last)
+		}
+		last = got
+	}
+}

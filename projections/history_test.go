@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
@@ -24,15 +25,19 @@ type history struct {
 	offset int64
 	inbox  int64
 	made   int
-	input  int  // bytes of a task's input
-	vary   bool // vary workflows, labels and priorities, and include operators' commands and unavailable agents
+	input  int              // bytes of a task's input
+	forget bool             // forget ids of ended tasks, and use them again
+	again  int              // ids that were used again
+	from   map[string]int64 // the offset of the first event of the last task with such an id
+	vary   bool             // vary workflows, labels and priorities, and include operators' commands and unavailable agents
 }
 
 const testPartition = 2
 
 // seeds returns the number of random histories to try, of n: see oneIn. Plain go test tries a quarter.
-func seeds(n uint64) uint64 {
-	few := uint64(suite.Of(4, 1)) * oneIn
+func seeds(t testing.TB, n uint64) uint64 {
+	t.Helper()
+	few := uint64(suite.Of(t, 4, 1)) * oneIn
 	return (n + few - 1) / few
 }
 
@@ -47,7 +52,7 @@ var testAttempts = events.Attempts{CompleteWithin: 10 * time.Second, MaxAttempts
 func newHistory(seed uint64) *history {
 	return &history{
 		rnd: rand.New(rand.NewPCG(seed, 0)), at: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
-		tasks: map[string]*events.Task{}, place: map[string]int{}, input: 40,
+		tasks: map[string]*events.Task{}, place: map[string]int{}, from: map[string]int64{}, input: 40,
 	}
 }
 
@@ -57,6 +62,11 @@ func (h *history) next() events.Record {
 	if h.state.Epoch == 0 || h.rnd.IntN(200) == 0 {
 		e := &events.Event{Seq: h.state.Epoch + 1, Epoch: h.state.Epoch + 1, Fact: &events.PartitionClaimed{Owner: fmt.Sprintf("scheduler-%d", h.rnd.IntN(3))}}
 		return h.record(e)
+	}
+	if h.forget && h.rnd.IntN(60) == 0 {
+		if r, ok := h.forgets(); ok {
+			return r
+		}
 	}
 	if len(h.ids) == 0 || len(h.ids) < 200 && h.rnd.IntN(8) == 0 {
 		return h.submit()
@@ -79,6 +89,10 @@ func (h *history) next() events.Record {
 func (h *history) reopen() events.Record {
 	i := h.rnd.IntN(len(h.ended))
 	t := h.tasks[h.ended[i]]
+	if t.State != events.StateProcessed || t.Forgotten(h.state.Forgot) {
+		h.ended = slices.Delete(h.ended, i, i+1)
+		return h.submit()
+	}
 	h.ended[i] = h.ended[len(h.ended)-1]
 	h.ended = h.ended[:len(h.ended)-1]
 	return h.record(&events.Event{Task: t.ID, Seq: t.Seq + 1, Prev: t.Prev, Epoch: h.state.Epoch, Fact: &events.TaskUndoing{
@@ -88,7 +102,17 @@ func (h *history) reopen() events.Record {
 func (h *history) submit() events.Record {
 	h.made++
 	id := fmt.Sprintf("order-%d/%d", h.rnd.IntN(10), h.made)
-	f := &events.TaskReceived{Workflow: "order", Version: 1, Digest: "d", Plan: testPlan, Input: []byte(`{"items":"` + strings.Repeat("x", h.input) + `"}`)}
+	plan := testPlan
+	if h.forget && h.rnd.IntN(4) > 0 {
+		plan = forgettingPlan
+	}
+	if used := ""; h.forget && h.rnd.IntN(3) == 0 {
+		if used = h.forgottenID(); used != "" {
+			id = used
+			h.again++
+		}
+	}
+	f := &events.TaskReceived{Workflow: "order", Version: 1, Digest: "d", Plan: plan, Input: []byte(`{"items":"` + strings.Repeat("x", h.input) + `"}`)}
 	if h.rnd.IntN(3) == 0 {
 		f.Labels = map[string]string{"shop": "a\"b", "käse": "x"}
 	}
@@ -108,6 +132,7 @@ func (h *history) record(e *events.Event) events.Record {
 	e.Cause = events.Cause{Inbox: events.Inbox(h.rnd.IntN(int(events.Inboxes))), Partition: testPartition, Offset: h.inbox}
 	h.inbox++
 	h.promise(e)
+	h.setForgetAt(e)
 	value := e.Value()
 	r := e.Record(events.DefaultNamespace, "test", testPartition, value)
 	r.Offset = h.offset
@@ -117,6 +142,9 @@ func (h *history) record(e *events.Event) events.Record {
 	}
 	if e.Task == "" {
 		return r
+	}
+	if e.Seq == 1 && h.tasks[e.Task] != nil {
+		h.from[e.Task] = r.Offset
 	}
 	t, err := events.Evolve(h.tasks[e.Task].Clone(), e, events.Hash(e.Fact.Type(), value))
 	if err != nil {
@@ -134,7 +162,7 @@ func (h *history) record(e *events.Event) events.Record {
 		h.ids = h.ids[:len(h.ids)-1]
 		delete(h.place, e.Task)
 		running := func(s *events.Step) bool { return s.State == events.StepRunning }
-		if t.State == events.StateProcessed && t.Plan == testPlan && !slices.ContainsFunc(t.Steps, running) {
+		if t.State == events.StateProcessed && (t.Plan == testPlan || t.Plan == forgettingPlan) && !slices.ContainsFunc(t.Steps, running) {
 			h.ended = append(h.ended, e.Task)
 		}
 	}
@@ -167,8 +195,8 @@ func (h *history) proposal(t *events.Task) *events.Event {
 		return &events.Event{Due: events.Millis(h.at.Add(d)), Fact: f, Policy: &events.Policy{Timer: p, Attempts: testAttempts, OnError: events.OnErrorUndo}}
 	}
 	plain := func(f events.Fact) *events.Event { return &events.Event{Fact: f} }
-	i := h.rnd.IntN(len(testPlan.Steps))
-	step, kind, attempt := testPlan.Steps[i].ID, events.Do, t.Steps[i].Attempt
+	i := h.rnd.IntN(len(t.Plan.Steps))
+	step, kind, attempt := t.Plan.Steps[i].ID, events.Do, t.Steps[i].Attempt
 	if t.State == events.StateUndoing {
 		kind, attempt = events.Undo, 0
 		if u := t.Steps[i].Undo; u != nil {
@@ -224,7 +252,7 @@ func (h *history) proposal(t *events.Task) *events.Event {
 // seldom returns a rare fact, by an operator or because an agent is unavailable, and the timer that it arms.
 func (h *history) seldom(t *events.Task, i int) (f events.Fact, timer events.TimerKind, within time.Duration) {
 	by := events.By{Who: "me", RequestID: fmt.Sprint(h.inbox)}
-	step, kind := testPlan.Steps[i].ID, events.Do
+	step, kind := t.Plan.Steps[i].ID, events.Do
 	if t.Ending != "" {
 		kind = events.Undo
 	}
@@ -232,7 +260,7 @@ func (h *history) seldom(t *events.Task, i int) (f events.Fact, timer events.Tim
 	if run := t.Run(i, kind); run != nil {
 		attempt = run.Attempt
 	}
-	switch h.rnd.IntN(10) {
+	switch h.rnd.IntN(11) {
 	case 0:
 		return &events.TaskCancelled{By: by}, "", 0
 	case 1:
@@ -251,8 +279,33 @@ func (h *history) seldom(t *events.Task, i int) (f events.Fact, timer events.Tim
 		return &events.RunErrored{Kind: kind, Step: step, Error: &events.Error{Code: events.CodeTriesExhausted}}, "", 0
 	case 8:
 		return &events.TaskHeld{Error: &events.Error{Code: events.CodeTriesExhausted}}, "", 0
+	case 9:
+		return h.migration(t)
 	}
 	return &events.TaskResumed{By: by}, events.TimerTask, 30 * time.Minute
+}
+
+// otherPlan has the steps of testPlan in another order, and one more.
+var otherPlan = func() *events.Plan {
+	steps := slices.Clone(testPlan.Steps)
+	slices.Reverse(steps)
+	for i := range steps {
+		steps[i].Needs = nil
+		steps[i].Attempts.MaxAttempts += 2
+	}
+	return events.NewPlan(events.OnErrorHold, 40*time.Minute, append([]events.PlanStep{{ID: "before", Agent: "b", Operation: "o", Attempts: testAttempts}}, steps...))
+}()
+
+// migration gives the task another version, and the other plan.
+func (h *history) migration(t *events.Task) (events.Fact, events.TimerKind, time.Duration) {
+	f := &events.TaskMigrated{By: events.By{Who: "me", RequestID: fmt.Sprint(h.inbox)}, From: t.Version, Version: t.Version%3 + 1, Plan: otherPlan}
+	if t.Plan == otherPlan {
+		f.Plan = testPlan
+	}
+	if t.State == events.StateProcessing {
+		return f, events.TimerTask, t.CompleteByUnder(f.Plan).Sub(h.at)
+	}
+	return f, "", 0
 }
 
 // records makes n records.

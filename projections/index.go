@@ -63,6 +63,7 @@ const (
 	letterError   = 'e'
 	letterAgent   = 'g'
 	letterGroup   = 'h'
+	letterParent  = 'p'
 )
 
 func facetOf(letter byte, texts ...string) facet {
@@ -88,6 +89,7 @@ func labelFacet(k, v string) facet { return facetOf(letterLabel, k, v) }
 func errorFacet(step string) facet { return facetOf(letterError, step) }
 func agentFacet(name string) facet { return facetOf(letterAgent, name) }
 func groupFacet(id string) facet   { return facetOf(letterGroup, id) }
+func parentFacet(id string) facet  { return facetOf(letterParent, id) }
 
 // bucketMillis is the time that one posting covers, in milliseconds.
 const bucketMillis = 1000
@@ -163,15 +165,18 @@ var errNoEntry = errors.New("not an entry of the index")
 // indexState is the part of a task in the index that can change. taskRow.indexed is the saved state.
 type indexState struct {
 	state   events.TaskState // empty: the index lacks the task
+	version int              // of the workflow
 	due     int64            // Unix milliseconds; 0: no timer is armed
 	agents  []string         // with a running attempt
 	inError []string         // steps
 	group   string           // the error group of a held task
+	at      []stepAt         // steps
+	ends    int64            // complete-by of the open task, in Unix milliseconds; 0: none
 }
 
 // indexStateOf returns the state of a row. group is the id of its error group; empty: it isn't held.
 func indexStateOf(s *events.Summary, group string) indexState {
-	st := indexState{state: s.State, inError: s.InError(), group: group}
+	st := indexState{state: shownState(s), version: s.Version, inError: s.InError(), group: group, at: stepsAt(s), ends: endsBy(s)}
 	if due := s.Due(); s.Open() && !due.IsZero() {
 		st.due = due.UnixMilli()
 	}
@@ -179,6 +184,15 @@ func indexStateOf(s *events.Summary, group string) indexState {
 		st.agents = s.WaitingFor()
 	}
 	return st
+}
+
+// shownState returns the state by which a task is listed and counted; empty: it isn't. The task of an item is hidden, or
+// one task would hide all others, unless it needs an operator.
+func shownState(s *events.Summary) events.TaskState {
+	if s.Item && s.State != events.StateError {
+		return ""
+	}
+	return s.State
 }
 
 // own returns the facets with an entry of the task's own.
@@ -202,6 +216,12 @@ func (st *indexState) own() []facet {
 // posted returns the facets under which a task is posted: first by its first Save, ended by the first Save after its
 // end.
 func posted(s *events.Summary) (first []facet, ended facet) {
+	if s.Parent != "" {
+		first = append(first, parentFacet(s.Parent))
+	}
+	if s.Item {
+		return first, ""
+	}
 	first = append(first, versionFacet(s.Workflow, s.Version))
 	for k, v := range s.Labels {
 		first = append(first, labelFacet(k, v))
@@ -235,6 +255,10 @@ func (w *indexWriter) write(r *taskRow) indexState {
 		}
 	}
 	wasEnded := was.state != "" && was.state.Terminal()
+	if r.stored && was.version != is.version { // the task was migrated
+		w.unposted.add(versionFacet(s.Workflow, was.version), at)
+		w.postings.add(versionFacet(s.Workflow, is.version), at)
+	}
 	if wasEnded && was.state != is.state { // a processed task is undone
 		w.unposted.add(stateFacet(was.state), at)
 	}
@@ -242,6 +266,7 @@ func (w *indexWriter) write(r *taskRow) indexState {
 		w.postings.add(ended, at)
 	}
 	w.writeOwn(was, &is, at)
+	w.writeEnd(was.ends, is.ends, at)
 	if is.due == was.due {
 		return is
 	}

@@ -27,7 +27,13 @@ const (
 	kindAlert    = 'L' // open alerts
 	kindPast     = 'P'
 	kindGroup    = 'G' // error groups
-	kindStats    = 'S'
+	kindStats    = 'S' // of workflows
+	kindAgents   = 'V' // stats of agents
+	kindSteps    = 'T' // counts of steps
+	kindTook     = 'U' // durations of steps
+	kindEnds     = 'E' // open tasks by complete-by
+	kindForget   = 'F' // ended tasks by when their ids may be forgotten
+	kindKept     = 'K' // number of ended tasks
 )
 
 // viewLetters are the letters of the views in keys.

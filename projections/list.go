@@ -21,6 +21,7 @@ const (
 	partitionLooksMin = 64     // minimum for each partition, so that a page makes progress
 	openLooks         = 2      // added for each facet
 	rowLookCost       = 4      // entries that reading a row counts as, since it takes longer
+	placesPerLook     = 8      // places of tasks by complete-by that count as an entry, since they are read in sequence
 	// MaxPageBytes bounds the stored size of a page's tasks; one task may exceed it. A task of a
 	// thousand steps takes some 100 KB, and twice as much in memory.
 	MaxPageBytes = 8 << 20
@@ -37,6 +38,7 @@ type Filter struct {
 	Agent        string             // an agent that has an attempt now
 	Since, Until time.Time          // of submission: at or after Since, before Until; zero: no bound
 	DueBefore    time.Time          // open tasks whose complete-by (the task's) is before; zero: any
+	Parent       string             // children of this task, and the tasks of its items; empty: any task that isn't an item's
 	IDPrefix     string             // the id begins with it; the list is then in the order of ids (list_ids.go); empty: any
 }
 
@@ -145,11 +147,7 @@ func (l *lister) open(partitions []int32, first Cursor, asOf map[int32]int64) er
 		}
 		h := &head{indexReader: indexReader{reader{l.s, l.db, k}, l.looks}}
 		l.heads = append(l.heads, h)
-		asOf[p] = 0 // 0 if nothing was saved yet
-		h.get(kindMeta, "", func(data []byte) (err error) {
-			asOf[p], _, err = decodeMeta(data)
-			return err
-		})
+		asOf[p] = h.savedNext()
 		l.openIterators(h)
 		if h.at = first; first.Submitted < 0 { // before the first instant that the index has
 			h.exhausted = true
@@ -177,6 +175,10 @@ func (l *lister) openIterators(h *head) {
 		}
 		h.tasks.of = append(h.tasks.of, u)
 	}
+	if f.Parent != "" { // items have no other facets
+		add(h.postingIterator, parentFacet(f.Parent))
+		return
+	}
 	if f.StepInError != "" {
 		add(h.entryIterator, errorFacet(f.StepInError))
 	}
@@ -193,6 +195,16 @@ func (l *lister) openIterators(h *head) {
 		add(h.postingIterator, l.versions(h)...)
 	}
 	states := f.states()
+	if !f.DueBefore.IsZero() {
+		if places, ok := h.dueBefore(f.DueBefore, h.looksLeft*placesPerLook); ok {
+			h.tasks.of = append(h.tasks.of, &placeIterator{places})
+			// What is left suffices for a row, or a page of nearly as many places as it may read would end where it began.
+			h.looksLeft = max(h.looksLeft-len(places)/placesPerLook, openLooks+rowLookCost)
+			if len(f.States) == 0 {
+				return
+			}
+		}
+	}
 	if states == nil && f.DueBefore.IsZero() && len(h.tasks.of) > 0 {
 		return
 	}
@@ -258,7 +270,10 @@ func (l *lister) advance(h *head) (ok bool, err error) {
 
 // matches checks the conditions that aren't in the index.
 func (f *Filter) matches(s *events.Summary) bool {
-	if f.IDPrefix != "" && !f.matchesRow(s) {
+	switch byRow := f.IDPrefix != "" || f.Parent != ""; {
+	case byRow && !f.matchesRow(s):
+		return false
+	case s.Item && f.Parent == "" && s.State != events.StateError:
 		return false
 	}
 	return f.DueBefore.IsZero() || !s.CompleteBy.IsZero() && s.CompleteBy.Before(f.DueBefore)

@@ -21,6 +21,8 @@ const (
 	listEvery      = 5 * time.Millisecond
 )
 
+var listBegin = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
 // manyTasks fills a store with tasks of a system that receives one every 5 ms. Of a hundred 97 are processed; of the
 // rest half are undone and half held with a step in error. The newest are open. One in a thousand has one of the shops
 // as a label, one in 50,000 is marked.
@@ -117,29 +119,34 @@ func (m *manyTasks) end(t *aTask) {
 	m.add(t, false, &events.TaskProcessed{Output: []byte(`{"tracking":"t"}`)})
 }
 
-// BenchmarkList reads pages of a store with many tasks, each from another place of the list:
-//
-//	go test ./projections -run '^$' -bench 'BenchmarkList$' -tasks 1000000 -benchtime 1000x
-func BenchmarkList(b *testing.B) {
-	dir := b.TempDir()
-	s, err := projections.Open(dir, identity(projections.ViewTimelines), projections.Options{})
+// fullStore returns a store with -tasks tasks, from listBegin on.
+func fullStore(b *testing.B) (*projections.Store, *manyTasks) {
+	b.Helper()
+	s, err := projections.Open(b.TempDir(), identity(projections.ViewTimelines), projections.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
-	m := &manyTasks{b: b, next: make([]int64, listPartitions), at: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
-	begin := m.at
-	var all []int32
+	m := &manyTasks{b: b, next: make([]int64, listPartitions), at: listBegin}
 	for p := range int32(listPartitions) {
 		v, err := s.Timelines(p)
 		if err != nil {
 			b.Fatal(err)
 		}
-		m.views, all = append(m.views, v), append(all, p)
+		m.views = append(m.views, v)
 	}
 	m.fill(*listTasks)
 	if err := s.Compact(); err != nil {
 		b.Fatal(err)
 	}
+	return s, m
+}
+
+// BenchmarkList reads pages of a store with many tasks, each from another place of the list:
+//
+//	go test ./projections -run '^$' -bench 'BenchmarkList$' -tasks 1000000 -benchtime 1000x
+func BenchmarkList(b *testing.B) {
+	s, m := fullStore(b)
+	begin, all := listBegin, []int32{0, 1, 2, 3}
 	rnd := rand.New(rand.NewPCG(1, 1))
 	anywhere := func() time.Time { return begin.Add(time.Duration(rnd.Int64N(int64(m.at.Sub(begin))))) }
 	lists := []struct {
@@ -217,7 +224,7 @@ func BenchmarkList(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for _, kind := range []string{"places", "rows", "index", "groups", "stats"} {
+	for _, kind := range []string{"places", "rows", "index", "groups", "stats", "steps"} {
 		b.Logf("%d tasks: %s %.1f bytes a task on disk", *listTasks, kind, float64(sizes[kind])/float64(*listTasks))
 	}
 	for _, v := range m.views {

@@ -68,7 +68,7 @@ func (f *Filter) matchesRow(s *events.Summary) bool {
 		}
 	}
 	submitted := cursorOf(s).Submitted
-	return (len(f.States) == 0 || slices.Contains(f.States, s.State)) &&
+	return (f.Parent == "" || s.Parent == f.Parent) && (len(f.States) == 0 || slices.Contains(f.States, s.State)) &&
 		(f.Workflow == "" || s.Workflow == f.Workflow && (f.Version == 0 || s.Version == f.Version)) &&
 		(f.StepInError == "" || slices.Contains(s.InError(), f.StepInError)) &&
 		(f.Agent == "" || s.Open() && slices.Contains(s.WaitingFor(), f.Agent)) &&
@@ -78,5 +78,5 @@ func (f *Filter) matchesRow(s *events.Summary) bool {
 
 // matchesGroup checks the error group of a row, if the list is by id.
 func (f *Filter) matchesGroup(r reader, s *events.Summary) bool {
-	return f.IDPrefix == "" || f.ErrorGroup == "" || r.groupOf(s) == f.ErrorGroup
+	return f.IDPrefix == "" && f.Parent == "" || f.ErrorGroup == "" || r.groupOf(s) == f.ErrorGroup
 }

@@ -34,7 +34,7 @@ func sees(t *testing.T, v *projections.Tasks, tasks map[string]*events.Task) {
 // after the partition was released, reopened or emptied.
 func TestLookupsSeeWhatIsWritten(t *testing.T) {
 	t.Parallel()
-	for seed := range seeds(12) {
+	for seed := range seeds(t, 12) {
 		rnd := rand.New(rand.NewPCG(seed, 11))
 		fs := vfs.NewMem()
 		s := open(t, fs, projections.ViewTasks)

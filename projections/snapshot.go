@@ -149,6 +149,9 @@ func (v *Tasks) creditLog(next int64) {
 func (v *Tasks) SnapshotReached(next int64) (why string) {
 	s := &v.snap
 	v.reach(next)
+	if v.loader != nil {
+		v.loader.forgot = v.state.Forgot
+	}
 	switch {
 	case v.until > next:
 		why = fmt.Sprintf("it holds tasks as of offset %d, and the log ends at %d", v.until, next)
@@ -194,9 +197,11 @@ func (v *Tasks) mark(r *events.Record) {
 	if _, twice := s.marked[id]; twice || id == "" {
 		return
 	}
+	s.marked[id] = struct{}{}
 	if t := v.Task(id); t != nil {
-		s.marked[id] = struct{}{}
 		v.ended(id, t.Encode(), true)
+	} else { // it has ended, and its id is forgotten
+		s.removed = append(s.removed, id)
 	}
 }
 
@@ -257,6 +262,7 @@ func (v *Tasks) Snapshot(source string, eventBytes int) ([]events.Record, error)
 	}
 	w := &chunkWriter{ns: v.s.id.Namespace, source: source, partition: v.keys.partition, most: o.ChunkBytes,
 		finished: s.finished, finishedN: s.finishedN}
+	v.rewriteEnded()
 	turn := s.mayContinue(eventBytes, max(1, o.Share/paceShare))
 	if turn && s.pass == nil && !s.full && s.eventBytes >= o.EventBytes && s.credit >= v.passBytes() {
 		v.beginPass()
@@ -477,6 +483,7 @@ func (v *Tasks) scan(w *chunkWriter) {
 	}
 	tasks, last, more := v.nextFinished(w.most)
 	if len(tasks) == 0 && !more {
+		v.kept = max(v.kept, s.finishedN)
 		v.beginPass()
 		v.continuePass(w)
 		return
@@ -513,6 +520,9 @@ func (v *Tasks) nextFinished(most int) (tasks [][]byte, last string, more bool) 
 		last, looked = t.ID, looked+len(data)
 		if v.open.has(t.ID) || v.finished[t.ID] != nil {
 			continue // it was reopened; its present state is written elsewhere
+		}
+		if t.Forgotten(v.state.Forgot) {
+			continue
 		}
 		if !t.UpdatedAt.After(s.scanFrom) {
 			tasks = append(tasks, t.Encode())

@@ -180,7 +180,7 @@ func TestScanEndsBesideHeavyOutput(t *testing.T) {
 // TestForgetWithinAScanLosesNothing checks that every valid snapshot equals a rebuild, with commits and rollbacks
 // during a scan, and tasks that end before and after its cursor.
 func TestForgetWithinAScanLosesNothing(t *testing.T) {
-	for seed := range seeds(6) {
+	for seed := range seeds(t, 6) {
 		rnd := rand.New(rand.NewPCG(seed, 4))
 		b := newBounded(t, 1+rnd.IntN(5), paceChunk, 150)
 		b.rnd = rnd

@@ -57,7 +57,7 @@ func (c topic) parts(t *testing.T) (n int) {
 func TestLargeTasksAreInTheSnapshot(t *testing.T) {
 	t.Parallel()
 	parts := 0
-	for seed := range seeds(2) {
+	for seed := range seeds(t, 2) {
 		rnd := rand.New(rand.NewPCG(seed, 3))
 		rs := large(seed, 300)
 		var c topic

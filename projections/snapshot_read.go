@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/waybill-run/waybill/events"
 )
@@ -134,7 +135,8 @@ func (v *Tasks) LoadSnapshot(r *events.SnapshotReader) (load func(context.Contex
 	for id := range tasks {
 		newer[id] = struct{}{}
 	}
-	return (&loader{s: v.s, keys: v.keys, chunks: finished, newer: newer}).run, nil
+	v.loader = &loader{s: v.s, keys: v.keys, chunks: finished, newer: newer, forgot: m.State.Forgot}
+	return v.loader.run, nil
 }
 
 // loadTasks is the number of open tasks in one batch.
@@ -151,6 +153,10 @@ func (v *Tasks) store(tasks []snapshotTask) {
 			}
 			key = v.keys.appendKey(key[:0], kind, t.id)
 			b.set(key, t.data)
+			if !t.open {
+				v.keys.setForgetKey(b, t.id, t.data)
+				v.kept++
+			}
 		}
 	})
 	v.s.recordLoaded(size)
@@ -169,6 +175,7 @@ func (v *Tasks) wipe(loading bool) {
 	})
 	v.open, v.finished, v.changed, v.bytes = newOpenTasks(), map[string]*entry{}, nil, 0
 	v.until, v.lacksLast, v.loading, v.loaded, v.reopened = 0, false, false, false, nil
+	v.kept, v.savedKept, v.loader, v.deletedUntil = 0, 0, nil, time.Time{}
 	v.snap = snapshots{}
 }
 
@@ -189,6 +196,10 @@ type loader struct {
 	// newer are the tasks of the open chunks. One that was processed, and reopened before the snapshot, is in a chunk of
 	// finished tasks, too.
 	newer map[string]struct{}
+	// Tasks that are forgotten until this instant aren't loaded. It is as of the end of the log, so a later task that has
+	// the id of a forgotten one isn't overwritten.
+	forgot time.Time
+	kept   int64 // tasks that were loaded
 }
 
 func (l *loader) run(ctx context.Context) error {
@@ -225,8 +236,14 @@ func (l *loader) load(k *events.Chunk) error {
 			if _, is := l.newer[ids[i]]; is {
 				continue
 			}
+			at := events.StoredForgetAt(data)
+			if !at.IsZero() && !at.After(l.forgot) {
+				continue
+			}
 			key = l.keys.appendKey(key[:0], kindFinished, ids[i])
 			b.set(key, data)
+			l.keys.setForgetKey(b, ids[i], data)
+			l.kept++
 		}
 	})
 	l.s.recordLoaded(size)
@@ -237,6 +254,7 @@ func (l *loader) load(k *events.Chunk) error {
 // From here on a crash leaves what was saved.
 func (v *Tasks) FinishLoad() {
 	v.loading, v.loaded = false, true
+	v.kept, v.loader = v.kept+v.loader.kept, nil
 	v.Save()
 }
 

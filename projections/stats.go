@@ -9,12 +9,18 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// Stats are what happened to the tasks of a workflow in a time. They can be merged without loss.
+// Stats are what happened in a time: to the tasks of a workflow, or to the requests of an agent (StatsQuery.OfAgents).
+// Of an agent only Attempts, Failures and Latency are counted, each when the request ends. They can be merged without
+// loss.
 type Stats struct {
-	Submitted, Processed, Undone, Cancelled int64     // tasks
-	Held, HoldsEnded                        int64     // holds that began, and that ended
-	Attempts, Failures                      int64     // requests that were sent; attempts that failed or expired
-	Latency                                 Histogram // of the tasks that were processed, from their submission on
+	Submitted, Processed, Undone, Cancelled int64 // tasks
+	Held, HoldsEnded                        int64 // holds that began, and that ended
+	// Attempts are the requests that were sent; of an agent: that ended by a reply or by their complete-by. Failures are
+	// the attempts that failed or expired.
+	Attempts, Failures int64
+	// Latency is of the tasks that were processed, from their submission on; of an agent: of the requests that it
+	// replied to.
+	Latency Histogram
 }
 
 func (s *Stats) counts() [8]*int64 {
@@ -73,16 +79,16 @@ func (l StatsLevel) oldest(latest time.Time) int64 { return l.start(latest.Add(-
 // start returns the start of the bucket of an instant, both in Unix seconds.
 func (l StatsLevel) start(at int64) int64 { return at - at%int64(l.Step/time.Second) }
 
-// bucket is a key of stats.
+// bucket is a key of stats of one kind (kindStats, kindAgents).
 type bucket struct {
-	level    int
-	start    int64 // Unix seconds
-	workflow string
+	level int
+	start int64 // Unix seconds
+	name  string
 }
 
-func (k keyspace) statsKey(b bucket) []byte {
-	key := k.key(kindStats, string(rune('0'+b.level)))
-	return append(binary.BigEndian.AppendUint64(key, uint64(b.start)), b.workflow...)
+func (k keyspace) statsKey(kind byte, b bucket) []byte {
+	key := k.key(kind, string(rune('0'+b.level)))
+	return append(binary.BigEndian.AppendUint64(key, uint64(b.start)), b.name...)
 }
 
 // cutStatsKey returns the bucket of a key.
@@ -93,15 +99,29 @@ func cutStatsKey(rest string) (b bucket, err error) {
 	return bucket{int(rest[0] - '0'), int64(binary.BigEndian.Uint64([]byte(rest[1:9]))), rest[9:]}, nil
 }
 
-// statsFold are the stats since the last Save, in buckets of the finest level.
+// statsFold are the stats of one kind since the last Save, in buckets of the finest level.
 type statsFold struct {
+	kind    byte // of their keys
 	buckets map[bucket]*Stats
 	last    bucket // of the event before, since the next one is mostly of the same
 	stats   *Stats // of last
 	pruned  int64  // the latest instant to which buckets were pruned, in Unix ms
 }
 
-func newStatsFold() statsFold { return statsFold{buckets: map[bucket]*Stats{}} }
+func newStatsFold(kind byte) statsFold { return statsFold{kind: kind, buckets: map[bucket]*Stats{}} }
+
+// in returns the stats of a bucket, to count in them.
+func (f *statsFold) in(at time.Time, name string) *Stats {
+	of := bucket{0, StatsLevels[0].start(at.Unix()), name}
+	if f.stats == nil || of != f.last {
+		if f.stats = f.buckets[of]; f.stats == nil {
+			f.stats = &Stats{}
+			f.buckets[of] = f.stats
+		}
+		f.last = of
+	}
+	return f.stats
+}
 
 // before is what stats need of a row before an event.
 type before struct {
@@ -119,23 +139,32 @@ func beforeOf(s *events.Summary) before {
 // add counts an event. s is the row after it.
 func (f *statsFold) add(e *events.Event, s *events.Summary, was before) {
 	_, started := e.Fact.(*events.AttemptStarted)
-	if !started && was.state == s.State && was.failures == s.FailureCount {
+	enters := was.state != s.State && !s.Item && (was.state == events.StateError || s.State != events.StateProcessing && s.State != events.StateUndoing)
+	if !started && !enters && was.failures == s.FailureCount {
+		return // a bucket without a count would be a series of nothing
+	}
+	stats := f.in(e.At, s.Workflow)
+	stats.Failures += int64(s.FailureCount - was.failures)
+	if started {
+		stats.Attempts++
+	}
+	if enters {
+		stats.enter(e, s, was.state)
+	}
+}
+
+// addRequest counts the end of a request in the stats of its agent.
+func (f *statsFold) addRequest(e *events.Event, c *events.StepChange) {
+	if c.Agent == "" {
 		return
 	}
-	at := bucket{0, StatsLevels[0].start(e.At.Unix()), s.Workflow}
-	if f.stats == nil || at != f.last {
-		if f.stats = f.buckets[at]; f.stats == nil {
-			f.stats = &Stats{}
-			f.buckets[at] = f.stats
-		}
-		f.last = at
+	stats := f.in(e.At, c.Agent)
+	stats.Attempts++
+	if c.Failed {
+		stats.Failures++
 	}
-	f.stats.Failures += int64(s.FailureCount - was.failures)
-	if started {
-		f.stats.Attempts++
-	}
-	if was.state != s.State {
-		f.stats.enter(e, s, was.state)
+	if c.Replied {
+		stats.Latency.Add(c.Answered.Milliseconds())
 	}
 }
 
@@ -177,8 +206,8 @@ func (f *statsFold) save(b batch, r reader, latest time.Time) {
 		}
 	}
 	for of, stats := range sums {
-		key := r.keys.statsKey(of)
-		r.get(kindStats, string(key[prefixBytes:]), func(data []byte) error {
+		key := r.keys.statsKey(f.kind, of)
+		r.get(f.kind, string(key[prefixBytes:]), func(data []byte) error {
 			saved, err := decodeStats(data)
 			stats.Merge(saved)
 			return err
@@ -189,7 +218,7 @@ func (f *statsFold) save(b batch, r reader, latest time.Time) {
 	f.stats = nil
 	for i, level := range StatsLevels {
 		if oldest := level.oldest(latest); f.pruned == 0 || oldest > level.oldest(time.UnixMilli(f.pruned)) {
-			b.deleteRange(r.keys.statsKey(bucket{level: i}), r.keys.statsKey(bucket{level: i, start: max(oldest, 0)}))
+			b.deleteRange(r.keys.statsKey(f.kind, bucket{level: i}), r.keys.statsKey(f.kind, bucket{level: i, start: max(oldest, 0)}))
 		}
 	}
 	f.pruned = latest.UnixMilli()
@@ -197,10 +226,19 @@ func (f *statsFold) save(b batch, r reader, latest time.Time) {
 
 // StatsQuery selects stats.
 type StatsQuery struct {
-	From, To   time.Time     // multiples of Step
-	Step       time.Duration // a multiple of the finest level's
-	Workflow   string        // empty: all
-	ByWorkflow bool          // else one series of all, with an empty name
+	From, To time.Time     // multiples of Step
+	Step     time.Duration // a multiple of the finest level's
+	OfAgents bool          // else of workflows
+	Name     string        // of a workflow or an agent; empty: all
+	ByName   bool          // else one series of all, with an empty name
+}
+
+// kind returns the kind of the keys of the stats.
+func (q *StatsQuery) kind() byte {
+	if q.OfAgents {
+		return kindAgents
+	}
+	return kindStats
 }
 
 // level returns the coarsest level that has the query's step.
@@ -215,7 +253,7 @@ func (q *StatsQuery) level() (i int, err error) {
 
 // StatsList is the result of a StatsQuery.
 type StatsList struct {
-	Series map[string][]Stats // by workflow: a value for each step
+	Series map[string][]Stats // by workflow or agent: a value for each step
 	AsOf   map[int32]int64    // partition -> the offset below which all of it is reflected
 }
 
@@ -230,13 +268,13 @@ func (s *Store) Stats(partitions []int32, q StatsQuery) (StatsList, error) {
 	for _, p := range partitions {
 		asOf, err := s.onSnapshot(ViewTimelines, p, func(r reader) {
 			from, to := bucket{level: level, start: q.From.Unix()}, bucket{level: level, start: q.From.Unix() + steps*int64(q.Step/time.Second)}
-			it := r.iterator(r.keys.statsKey(from), r.keys.statsKey(to))
+			it := r.iterator(r.keys.statsKey(q.kind(), from), r.keys.statsKey(q.kind(), to))
 			defer it.close()
 			for ok := it.first(); ok; ok = it.next() {
 				of, err := cutStatsKey(it.rest())
 				stats, derr := decodeStats(it.value())
 				if err = errors.Join(err, derr); err != nil {
-					r.corrupt(kindStats, it.rest(), err)
+					r.corrupt(q.kind(), it.rest(), err)
 				}
 				l.add(&q, of, stats, steps)
 			}
@@ -250,12 +288,12 @@ func (s *Store) Stats(partitions []int32, q StatsQuery) (StatsList, error) {
 }
 
 func (l *StatsList) add(q *StatsQuery, of bucket, stats *Stats, steps int64) {
-	if q.Workflow != "" && of.workflow != q.Workflow {
+	if q.Name != "" && of.name != q.Name {
 		return
 	}
 	name := ""
-	if q.ByWorkflow {
-		name = of.workflow
+	if q.ByName {
+		name = of.name
 	}
 	if l.Series[name] == nil {
 		l.Series[name] = make([]Stats, steps)

@@ -2,12 +2,9 @@ package projections_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"reflect"
 	"testing"
 	"time"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/projections"
@@ -66,60 +63,101 @@ func statsOf(t *testing.T, rs []events.Record, q projections.StatsQuery) map[str
 	return all
 }
 
+// requestsOf computes the stats of agents from the whole log. It knows the facts by their types, not by their About.
+func requestsOf(t *testing.T, rs []events.Record, q projections.StatsQuery) map[string][]projections.Stats {
+	t.Helper()
+	type run struct {
+		task, step string
+		kind       events.Kind
+	}
+	sent := map[run]events.Event{}
+	all := map[string][]projections.Stats{}
+	for i := range rs {
+		e, err := events.DecodeEvent(&rs[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := func(of run, attempt int, replied, failed bool) {
+			of.task = e.Task
+			request, is := sent[of]
+			if !is || request.Fact.(*events.AttemptStarted).Attempt != attempt { // it failed before a request was sent
+				return
+			}
+			delete(sent, of)
+			if e.At.Before(q.From) || !e.At.Before(q.To) {
+				return
+			}
+			agent := request.Fact.(*events.AttemptStarted).Agent
+			if all[agent] == nil {
+				all[agent] = make([]projections.Stats, q.To.Sub(q.From)/q.Step)
+			}
+			stats := &all[agent][e.At.Sub(q.From)/q.Step]
+			stats.Attempts++
+			if failed {
+				stats.Failures++
+			}
+			if replied {
+				stats.Latency.Add(e.At.Sub(request.At).Milliseconds())
+			}
+		}
+		switch f := e.Fact.(type) {
+		case *events.AttemptStarted:
+			sent[run{e.Task, f.Step, f.Kind}] = *e
+		case *events.AttemptCompleted:
+			ended(run{step: f.Step, kind: f.Kind}, f.Attempt, true, false)
+		case *events.CheckCompleted:
+			ended(run{step: f.Step, kind: events.Check}, f.Attempt, true, false)
+		case *events.CallRepeated:
+			ended(run{step: f.Step, kind: events.Do}, f.Attempt, true, false)
+		case *events.AttemptRejected:
+			ended(run{step: f.Step, kind: f.Kind}, f.Attempt, true, false)
+		case *events.AttemptFailed:
+			ended(run{step: f.Step, kind: f.Kind}, f.Attempt, true, !f.Deferred)
+		case *events.AttemptExpired:
+			ended(run{step: f.Step, kind: f.Kind}, f.Attempt, false, true)
+		}
+	}
+	return all
+}
+
 // TestStatsAgreeWithTheLog checks that the index has the same stats as a computation from the whole log, at each level
 // and as far as it is kept, with Saves and crashes at random points.
 func TestStatsAgreeWithTheLog(t *testing.T) {
-	points := 0
-	for seed := range seeds(6) {
-		rnd := rand.New(rand.NewPCG(seed, 13))
-		h := newHistory(seed)
-		h.vary = true
-		a := &audited{t: t, fs: vfs.NewCrashableMem(), o: projections.Options{HotBytes: 1 + rnd.IntN(20_000)}}
-		a.open()
-		var rs []events.Record
-		for range 80 {
-			some := h.records(1 + rnd.IntN(60))
-			h.at = h.at.Add(time.Duration(rnd.IntN(90)) * []time.Duration{time.Second, time.Minute, time.Hour}[rnd.IntN(3)])
-			rs = append(rs, some...)
-			apply(t, a.v, some)
-			a.act(30 + rnd.IntN(8))
-			apply(t, a.v, rs) // replay what was lost
-			if rnd.IntN(4) > 0 {
-				continue
-			}
-			a.save()
-			latest := rs[len(rs)-1].Time
-			if e, err := events.DecodeEvent(&rs[len(rs)-1]); err == nil {
-				latest = e.At
-			}
+	points, requests := 0, projections.Stats{}
+	for seed := range seeds(t, 6) {
+		f := follow(t, seed, 13)
+		f.read(80, 4, func() time.Duration { return f.pauseOfAnyLength(90) }, func() {
+			latest := f.latest()
 			for _, level := range projections.StatsLevels {
-				step := level.Step * time.Duration(1+rnd.IntN(3))
-				q := projections.StatsQuery{Step: step, ByWorkflow: true, To: latest.Truncate(step).Add(step)}
+				step := level.Step * time.Duration(1+f.rnd.IntN(3))
+				q := projections.StatsQuery{Step: step, ByName: true, To: latest.Truncate(step).Add(step)}
 				q.From = latest.Add(-level.Kept).Truncate(step).Add(step)
-				got, err := a.s.Stats([]int32{testPartition, 0}, q)
-				want := statsOf(t, rs, q)
+				got, err := f.s.Stats([]int32{testPartition, 0}, q)
+				want := statsOf(t, f.rs, q)
 				if err != nil || len(got.AsOf) != 2 || fmt.Sprint(got.Series) != fmt.Sprint(want) {
-					t.Fatalf("seed %d, %d events, step %s: %v\n got %v\nwant %v", seed, len(rs), step, err, got.Series, want)
+					t.Fatalf("%s, step %s: %v\n got %v\nwant %v", f, step, err, got.Series, want)
 				}
-				q.ByWorkflow, q.Workflow = false, "order"
-				if one, err := a.s.Stats([]int32{testPartition}, q); err != nil || len(want["order"]) > 0 && fmt.Sprint(one.Series[""]) != fmt.Sprint(want["order"]) {
-					t.Fatalf("seed %d: of one workflow: %v, %v", seed, one.Series, err)
+				q.ByName, q.Name = false, "order"
+				if one, err := f.s.Stats([]int32{testPartition}, q); err != nil || len(want["order"]) > 0 && fmt.Sprint(one.Series[""]) != fmt.Sprint(want["order"]) {
+					t.Fatalf("%s: of one workflow: %v, %v", f, one.Series, err)
 				}
 				points += len(want)
+				q.ByName, q.Name, q.OfAgents = true, "", true
+				got, err = f.s.Stats([]int32{testPartition}, q)
+				want = requestsOf(t, f.rs, q)
+				if err != nil || fmt.Sprint(got.Series) != fmt.Sprint(want) {
+					t.Fatalf("%s, step %s, of agents: %v\n got %v\nwant %v", f, step, err, got.Series, want)
+				}
+				for _, series := range want {
+					for i := range series {
+						requests.Merge(&series[i])
+					}
+				}
 			}
-		}
-		b := &audited{t: t, fs: vfs.NewCrashableMem()}
-		b.open()
-		apply(t, b.v, rs)
-		if got, want := a.v.Digest(), b.v.Digest(); got != want {
-			t.Errorf("seed %d: digest %s, of a rebuild %s", seed, got, want)
-		}
-		for _, x := range []*audited{a, b} {
-			x.v.Close()
-			closeStore(t, x.s)
-		}
+		})
+		f.end()
 	}
-	if points < 50 {
-		t.Errorf("%d series prove little", points)
+	if n := requests.Latency.Count(); points < 50 || n < 50 || requests.Failures == 0 || requests.Attempts == n {
+		t.Errorf("%d series and %d replies prove little: %+v", points, n, requests)
 	}
 }

@@ -24,6 +24,9 @@ func (s *Store) ReadTask(p int32, id string) (t *events.Task, asOf AsOf, err err
 			t = r.task(kindFinished, id)
 		}
 	})
+	if t.Forgotten(asOf.State.Forgot) {
+		t = nil
+	}
 	return t, asOf, err
 }
 
@@ -31,7 +34,14 @@ func (s *Store) ReadTask(p int32, id string) (t *events.Task, asOf AsOf, err err
 // returns. The tasks belong to the caller. Finished tasks are in the form of events.Task.Finished.
 func (s *Store) ReadTasks(p int32, fn func(*events.Task) error) (AsOf, error) {
 	var stopped error
-	asOf, err := s.onSnapshot(ViewTasks, p, func(r reader) { stopped = r.eachTask(fn) })
+	asOf, err := s.onSnapshot(ViewTasks, p, func(r reader) {
+		state := events.PartitionState{}
+		r.get(kindMeta, "", func(data []byte) (err error) {
+			_, state, err = decodeMeta(data)
+			return err
+		})
+		stopped = r.eachTask(state.Forgot, fn)
+	})
 	return asOf, errors.Join(err, stopped)
 }
 

@@ -14,13 +14,17 @@ type taskRows struct {
 	touched   []*taskRow // had events since the last Save
 	last      *taskRow   // the row found last, since a decision makes several consecutive events of one task
 	bytes     int        // of the stored forms of the rows in memory
-	steps     int        // number of steps of the rows that changed since the last Save
+	changes   int        // number of steps of the rows that changed since the last Save
 	tally     tally
 	groups    errorGroups
 	stats     statsFold
+	agents    statsFold
+	steps     stepsFold
 	reader    events.EventReader
 	lookup    *lookup // open between BeginLookups and EndLookups
 	lookupsOn bool
+
+	holdChanges uint64 // how often a hold began or ended
 }
 
 // taskRow is the row of one task, and its events since the last Save.
@@ -29,16 +33,18 @@ type taskRow struct {
 	summary *events.Summary // nil: the log lacks the beginning of the task, so it is in no list
 	places  []Place         // of events since the last Save
 	indexed indexState      // as of the last Save
-	stored  bool            // Pebble has the row
-	touched bool
-	changed bool // summary changed since the last Save
-	bytes   int  // of the stored form
-	holds   *holds
-	group   string // the id of its error group, while the task is held
+	// replaced is the last state of a stored earlier task with this id; nil: there is none to remove from the index.
+	replaced *events.Summary
+	stored   bool // Pebble has the row
+	touched  bool
+	changed  bool // summary changed since the last Save
+	bytes    int  // of the stored form
+	holds    *holds
+	group    string // the id of its error group, while the task is held
 }
 
 func newRows() taskRows {
-	return taskRows{byTask: map[string]*taskRow{}, groups: newErrorGroups(), stats: newStatsFold(), reader: events.EventReader{AliasJSON: true}}
+	return taskRows{byTask: map[string]*taskRow{}, groups: newErrorGroups(), stats: newStatsFold(kindStats), agents: newStatsFold(kindAgents), steps: newStepsFold(), reader: events.EventReader{AliasJSON: true}}
 }
 
 // row returns the row of a task from memory or Pebble, or an empty one.
@@ -103,7 +109,12 @@ func (rs *taskRows) markTouched(r *taskRow) {
 func (rs *taskRows) fold(r *taskRow, rec *events.Record, ceType string, seq uint64) {
 	e, err := rs.reader.Decode(rec)
 	rs.recordLastAt(e, err)
+	renews := err == nil && r.summary != nil && r.summary.Renews(e)
+	if renews {
+		r.renew()
+	}
 	was := beforeOf(r.summary)
+	version := versionBefore(r.summary)
 	switch {
 	case r.summary == nil && (err != nil || seq != 1):
 		return
@@ -112,22 +123,36 @@ func (rs *taskRows) fold(r *taskRow, rec *events.Record, ceType string, seq uint
 		if sum.Evolve(e); sum.Stopped != 0 {
 			return
 		}
-		r.summary = sum
+		if r.summary = sum; renews {
+			sum.From = rec.Offset
+		}
 		rs.stats.add(e, sum, was)
 	case r.summary.Stopped != 0:
 		return
 	case err != nil:
 		r.summary.Stop(seq)
 	default:
-		if r.summary.Evolve(e); r.summary.Stopped == 0 {
+		if c := r.summary.Evolve(e); r.summary.Stopped == 0 {
+			if version != r.summary.Version && r.group != "" {
+				rs.groups.migrate(r.group, version, r.summary.Version)
+			}
 			rs.noteHold(r, e, was.state, rec.Offset, ceType)
 			rs.stats.add(e, r.summary, was)
+			rs.steps.add(e, r.summary, &c)
+			rs.agents.addRequest(e, &c)
 		}
 	}
 	if !r.changed {
 		r.changed = true
-		rs.steps += len(r.summary.Steps)
+		rs.changes += len(r.summary.Steps)
 	}
+}
+
+func versionBefore(s *events.Summary) int {
+	if s == nil {
+		return 0
+	}
+	return s.Version
 }
 
 // claim applies an event about the partition.
@@ -159,13 +184,15 @@ func (t *Timelines) saveRows(b batch) *indexWriter {
 			continue
 		}
 		past = t.saveHolds(b, r, past)
+		t.unindex(w, r)
 		data := r.summary.Encode()
 		t.v.recent.add(r.task)
 		key = t.v.keys.appendKey(key[:0], kindRow, r.task)
 		b.set(key, data)
 		is := w.write(r)
-		rs.tally.move(r.summary, r.indexed.state)
+		rs.tally.move(r.summary, &r.indexed, is.state)
 		rs.tally.moveAgents(r.indexed.agents, is.agents)
+		rs.steps.move(r.summary, &r.indexed, is.at)
 		rs.bytes += len(data) - r.bytes
 		r.indexed, r.stored, r.changed, r.bytes = is, true, false, len(data)
 	}
@@ -173,6 +200,8 @@ func (t *Timelines) saveRows(b batch) *indexWriter {
 	t.prune(b, past)
 	rs.groups.save(b, t.v.keys)
 	rs.stats.save(b, t.v.reader, instant(rs.tally.Latest))
+	rs.agents.save(b, t.v.reader, instant(rs.tally.Latest))
+	rs.steps.save(b, t.v.reader, instant(rs.tally.Latest))
 	if w.earliest != 0 {
 		rs.tally.DueFrom = min(rs.tally.DueFrom, w.earliest)
 	}
@@ -191,7 +220,7 @@ func (t *Timelines) afterSave() {
 		}
 		rs.touched[i] = nil
 	}
-	rs.touched, rs.last, rs.steps = rs.touched[:0], nil, 0 // last may be dropped
+	rs.touched, rs.last, rs.changes = rs.touched[:0], nil, 0 // last may be dropped
 	t.events = 0
 	most := t.v.s.hotBytesMax()
 	if rs.bytes <= most {
@@ -228,7 +257,11 @@ func (t *Timelines) digestRows(d digest) {
 	})
 	t.v.eachEntry(func(f facet, c Cursor) { sum.add(fmt.Appendf(nil, "%s %d %s", f, c.Submitted, c.Task)) })
 	t.v.each(kindDue, func(rest string, _ []byte) error { sum.add([]byte("due " + rest)); return nil })
-	for _, kind := range [...]byte{kindHold, kindAlert, kindPast, kindGroup, kindStats} {
+	t.v.each(kindEnds, func(rest string, data []byte) error {
+		sum.add(fmt.Appendf(nil, "ends %s %x", rest, data))
+		return nil
+	})
+	for _, kind := range [...]byte{kindHold, kindAlert, kindPast, kindGroup, kindStats, kindAgents, kindSteps, kindTook} {
 		t.v.each(kind, func(rest string, data []byte) error {
 			sum.add(fmt.Appendf(nil, "%c %x %s", kind, rest, data))
 			return nil

@@ -109,17 +109,22 @@ type timerRule struct {
 	final    bool
 }
 
-// setCompleteBy sets the complete-by of the timer's task, and reports whether it changed.
-func (a *armedTimer) setCompleteBy(completeBy time.Time) bool {
-	before := a.completeBy
-	a.completeBy = completeBy.UnixMilli()
-	return a.completeBy != before
+// setPolicy sets what another plan or a resubmit changes of a timer that stays armed, and reports whether it changed.
+func (a *armedTimer) setPolicy(fold *events.Armed) bool {
+	rule, completeBy := a.rule, a.completeBy
+	a.rule, a.completeBy = ruleOf(fold), fold.Policy.CompleteBy.UnixMilli()
+	return a.rule != rule || a.completeBy != completeBy
+}
+
+func ruleOf(a *events.Armed) unique.Handle[timerRule] {
+	p := &a.Policy
+	return unique.Make(timerRule{a.Slot, p.Timer, p.Attempts, p.OnError, p.Final})
 }
 
 func newArmedTimer(of *taskTimers, a *events.Armed) *armedTimer {
 	p := &a.Policy
 	return &armedTimer{
-		owner: of, rule: unique.Make(timerRule{a.Slot, p.Timer, p.Attempts, p.OnError, p.Final}), seq: a.Timer.Seq, due: a.Timer.Due.UnixMilli(),
+		owner: of, rule: ruleOf(a), seq: a.Timer.Seq, due: a.Timer.Due.UnixMilli(),
 		completeBy: p.CompleteBy.UnixMilli(), attempt: a.Attempt, failureCount: p.FailureCount, cooledDown: p.CooledDown,
 	}
 }

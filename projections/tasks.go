@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash"
 	"strings"
+	"time"
 
 	"github.com/waybill-run/waybill/events"
 )
@@ -39,9 +40,14 @@ type Tasks struct {
 	// The first lookup of each kind after BeginLookups opens these; nil: not open.
 	lookupOpen, lookup *lookup
 
+	kept, savedKept int64     // ended tasks in Pebble
+	forgets         int64     // ids that were deleted
+	deletedUntil    time.Time // ids that were forgotten until then are deleted
+
 	snap    snapshots
-	loading bool // finished tasks of a snapshot are being written to Pebble
-	loaded  bool // they have been written, and the next Save records that
+	loader  *loader // of the snapshot that is being loaded; nil: none was
+	loading bool    // finished tasks of a snapshot are being written to Pebble
+	loaded  bool    // they have been written, and the next Save records that
 	// reopened are the processed tasks that are undone by events after the snapshot, which is being loaded. The load
 	// writes what they were. The value is their stored form if they have ended again.
 	reopened map[string][]byte
@@ -64,8 +70,11 @@ type entry struct {
 
 	encoded  []byte // of a finished task, until it is saved
 	wasEnded bool   // Pebble may hold it as a finished task, though it is open: see events.Event.ProcessedTask
-	snapshot bool   // an open chunk of the snapshot may hold it
-	listed   bool   // the next snapshot writes it: the base has another state of it
+	// storedEnded: Pebble does hold it as a finished task. wasForget is the ForgetAt that it had then.
+	storedEnded bool
+	wasForget   time.Time
+	snapshot    bool // an open chunk of the snapshot may hold it
+	listed      bool // the next snapshot writes it: the base has another state of it
 }
 
 // Tasks loads a partition: its offset, the ids of its open tasks, and as many of these as HotBytes
@@ -77,6 +86,7 @@ func (s *Store) Tasks(p int32) (*Tasks, error) {
 	}
 	v := &Tasks{view: base, open: newOpenTasks(), finished: map[string]*entry{}}
 	v.dropHalfLoaded()
+	v.loadKept()
 	v.each(kindOpen, func(id string, data []byte) error {
 		v.open.add(id, coldTask{bytes: int32(len(data))})
 		if v.open.hotBytes+len(data) > v.s.hotBytesMax() {
@@ -100,11 +110,11 @@ func (v *Tasks) Task(id string) *events.Task {
 	}
 	switch {
 	case e != nil:
-		return e.task
+		return v.known(e.task)
 	case v.lookups:
-		return v.reuse(&v.lookup, kindFinished, &v.recent).task(id)
+		return v.known(v.reuse(&v.lookup, kindFinished, &v.recent).task(id))
 	}
-	return v.task(kindFinished, id)
+	return v.known(v.task(kindFinished, id))
 }
 
 // openTask returns the entry of an open task, and loads a cold one from Pebble; nil: no such task is open.
@@ -196,6 +206,7 @@ func (v *Tasks) evolve(r *events.Record, e *events.Event) {
 	}
 	if en == nil {
 		en = &entry{task: v.Task(e.Task)}
+		en.storedEnded = en.task != nil
 	}
 	if en.task == nil && v.loading { // a processed task that isn't loaded yet; its event has all of it
 		en.task, _ = e.ProcessedTask()
@@ -209,14 +220,17 @@ func (v *Tasks) evolve(r *events.Record, e *events.Event) {
 	} else {
 		e.Task = strings.Clone(e.Task)
 	}
-	ended := en.task != nil && !en.task.Open()
+	ended, forgetAt := en.task != nil && !en.task.Open(), time.Time{}
+	if ended {
+		forgetAt = en.task.ForgetAt
+	}
 	t, err := events.Evolve(en.task, e, v.decoder.Hash(r))
 	if err != nil {
 		v.stop(e.Task, r.Offset, err)
 		return
 	}
 	if ended {
-		v.reopen(en, t.ID)
+		v.reopen(en, t.ID, forgetAt)
 	}
 	v.put(en, t)
 }
@@ -249,9 +263,13 @@ func (v *Tasks) setOpen(en *entry, t *events.Task, bytes int) {
 	v.setBytes(en, bytes)
 }
 
-// reopen removes an ended task, which is open again: an operator undoes a processed task.
-func (v *Tasks) reopen(en *entry, id string) {
+// reopen removes an ended task, which is open again: an operator undoes a processed task. Or another task has the id of
+// an ended one that is forgotten. forgetAt is the ForgetAt of the ended task.
+func (v *Tasks) reopen(en *entry, id string, forgetAt time.Time) {
 	en.wasEnded, en.encoded = true, nil
+	if en.storedEnded && en.wasForget.IsZero() {
+		en.wasForget = forgetAt
+	}
 	delete(v.finished, id)
 	if v.loading {
 		v.reopened[id] = nil
@@ -301,10 +319,11 @@ func (v *Tasks) Accept(tasks []*events.Task, st events.PartitionState, next int6
 			en = &entry{}
 			if t.Reopened() {
 				en.task = v.Task(t.ID)
+				en.storedEnded = en.task != nil
 			}
 		}
 		if t.Open() && en.task != nil && !en.task.Open() {
-			v.reopen(en, t.ID)
+			v.reopen(en, t.ID, en.task.ForgetAt)
 		}
 		v.put(en, t)
 	}
@@ -339,8 +358,13 @@ func (v *Tasks) EachOpen(fn func(*events.Task)) {
 	})
 }
 
-// Changed returns the number of tasks that Save would write.
-func (v *Tasks) Changed() int { return len(v.changed) }
+// Changed returns the number of tasks that Save would write, and one more if it would delete forgotten ids.
+func (v *Tasks) Changed() int {
+	if v.hasForgotten() {
+		return len(v.changed) + 1
+	}
+	return len(v.changed)
+}
 
 // ChangedBytes estimates the bytes that Save would write.
 func (v *Tasks) ChangedBytes() int { return v.bytes }
@@ -350,7 +374,7 @@ func (v *Tasks) ChangedBytes() int { return v.bytes }
 // ChangedBytes exceeds LiveSaveBytes, or RestoreSaveBytes in a restore.
 func (v *Tasks) Save() {
 	v.EndLookups() // open lookups wouldn't see this Save
-	entries := len(v.changed)
+	entries := v.Changed()
 	if v.loaded {
 		entries++
 	}
@@ -364,12 +388,14 @@ func (v *Tasks) fill(b batch) {
 		b.delete(v.keys.key(kindLoading, ""))
 		v.fillReopened(b)
 	}
+	v.fillForgotten(b) // first, since a later task may have a forgotten id
 	var key []byte
 	for _, en := range v.changed {
 		kind := byte(kindOpen)
 		if !en.task.Open() {
 			kind = kindFinished
 			v.recent.add(en.task.ID)
+			v.fillEnded(b, en)
 			if en.stored {
 				key = v.keys.appendKey(key[:0], kindOpen, en.task.ID)
 				b.delete(key)
@@ -378,6 +404,7 @@ func (v *Tasks) fill(b batch) {
 		if kind == kindOpen && en.wasEnded { // lookups find the open task first, so recent needn't know
 			key = v.keys.appendKey(key[:0], kindFinished, en.task.ID)
 			b.delete(key)
+			v.fillUnended(b, en)
 		}
 		data := en.encoded
 		if kind == kindOpen {
@@ -387,6 +414,7 @@ func (v *Tasks) fill(b batch) {
 		key = v.keys.appendKey(key[:0], kind, en.task.ID)
 		b.set(key, data)
 	}
+	v.fillKept(b)
 }
 
 // fillReopened corrects what the load of a snapshot wrote of tasks that were reopened meanwhile.
@@ -397,6 +425,7 @@ func (v *Tasks) fillReopened(b batch) {
 			b.delete(key)
 		} else {
 			b.set(key, data)
+			v.keys.setForgetKey(b, id, data)
 		}
 	}
 	v.reopened = nil
@@ -411,6 +440,7 @@ func (v *Tasks) afterSave() {
 	}
 	for _, en := range v.changed {
 		en.changed, en.stored, en.encoded, en.wasEnded = false, en.open, nil, false
+		en.storedEnded, en.wasForget = false, time.Time{}
 		if en.open {
 			v.setBytes(en, en.saved)
 			v.open.addToClock(en)
@@ -427,11 +457,11 @@ func (v *Tasks) afterSave() {
 // tasks belong to the caller.
 func (v *Tasks) Each(fn func(*events.Task) error) error {
 	v.Save()
-	return v.eachTask(fn)
+	return v.eachTask(v.state.Forgot, fn)
 }
 
-// eachTask merges the ranges of open and finished tasks.
-func (r reader) eachTask(fn func(*events.Task) error) error {
+// eachTask merges the ranges of open and finished tasks, without those that are forgotten.
+func (r reader) eachTask(forgot time.Time, fn func(*events.Task) error) error {
 	kinds := [2]byte{kindOpen, kindFinished}
 	var its [2]iterator
 	var valid [2]bool
@@ -449,8 +479,10 @@ func (r reader) eachTask(fn func(*events.Task) error) error {
 		if err != nil {
 			r.corrupt(kinds[i], its[i].rest(), err)
 		}
-		if err := fn(t); err != nil {
-			return err
+		if !t.Forgotten(forgot) {
+			if err := fn(t); err != nil {
+				return err
+			}
 		}
 		valid[i] = its[i].next()
 	}

@@ -23,6 +23,9 @@ type Timelines struct {
 	events int // not saved yet
 }
 
+// HoldChanges is how often the events since it was opened began or ended the hold of a task.
+func (t *Timelines) HoldChanges() uint64 { return t.rows.holdChanges }
+
 // Place is the position of a task's event in its partition of the log.
 type Place struct {
 	Seq    uint64
@@ -31,7 +34,7 @@ type Place struct {
 
 // timelinesFormat is the format of what a partition's index holds. An index of another format is emptied when it is
 // opened, and is read again from the log: an older one lacks what later builds count.
-const timelinesFormat = 3
+const timelinesFormat = 6
 
 // Timelines opens the timelines of a partition.
 func (s *Store) Timelines(p int32) (*Timelines, error) {
@@ -99,7 +102,7 @@ func (t *Timelines) Changed() int { return t.events }
 
 // ChangedBytes estimates the bytes that Save would write.
 func (t *Timelines) ChangedBytes() int {
-	return placeBytes*t.events + rowBytes*len(t.rows.touched) + rowStepBytes*t.rows.steps
+	return placeBytes*t.events + rowBytes*len(t.rows.touched) + rowStepBytes*t.rows.changes
 }
 
 // Save writes the events since the last Save, the rows of their tasks and the offset, in one batch.
@@ -160,6 +163,7 @@ var errNoPlaces = errors.New("not the places of events")
 type Found struct {
 	Summary *events.Summary // its row; nil: there is none
 	Places  []Place         // of its events, by seq
+	Earlier []Place         // of the events of earlier tasks with its id, by offset
 	Next    int64           // the offset below which this is complete
 	Owner   string          // of the partition, by the last claim; empty: none yet
 	// ErrorGroup is the id of the error group of a held task; empty: it isn't held.
@@ -178,6 +182,7 @@ func (t *Timelines) Find(task string) Found {
 	if r == nil {
 		if f.Summary = t.v.summary(task); f.Summary != nil {
 			f.ErrorGroup = t.v.groupOf(f.Summary)
+			f.Earlier, f.Places = splitPlaces(f.Places, f.Summary.From)
 		}
 		return f
 	}
@@ -187,6 +192,7 @@ func (t *Timelines) Find(task string) Found {
 		sum := *r.summary
 		sum.Steps = slices.Clone(sum.Steps) // the fold changes the originals
 		f.Summary = &sum
+		f.Earlier, f.Places = splitPlaces(f.Places, sum.From)
 	}
 	return f
 }

@@ -27,18 +27,19 @@ type CompiledDefinitions struct {
 
 	mu          sync.RWMutex
 	definitions map[string]*catalogEntry
-	newest      map[string]int // newest usable version of each workflow, for new tasks
+	newest      map[string]int // version of each workflow for new tasks that name none; 0: none
 	programs    int            // number of compiled programs
 }
 
 // catalogEntry is one version of a workflow. The lock of CompiledDefinitions guards all fields but used.
 type catalogEntry struct {
-	def     *workflow.Definition
-	applied bool // new tasks may use it: it isn't deleted
-	hasCopy bool // the log has a copy under its own key (events.KeptDefinition)
-	invalid bool // the definition doesn't compile
-	program *workflow.Program
-	used    atomic.Bool // since the last eviction scan (CLOCK)
+	def         *workflow.Definition
+	applied     bool                // new tasks may use it: it isn't deleted
+	deprecation *events.Deprecation // the last one, also if it was taken back; nil: none
+	hasCopy     bool                // the log has a copy under its own key (events.KeptDefinition)
+	invalid     bool                // the definition doesn't compile
+	program     *workflow.Program
+	used        atomic.Bool // since the last eviction scan (CLOCK)
 }
 
 // Program returns a compiled definition. Deleted definitions are included, for the tasks that began with them.
@@ -59,23 +60,32 @@ func (c *CompiledDefinitions) Definition(name string, version int) (def *workflo
 	return d.def, !d.applied
 }
 
-// Applied returns the definition for new tasks. Version 0 means the newest. If p is nil, deleted reports whether the
-// definition existed.
-func (c *CompiledDefinitions) Applied(name string, version int) (p *workflow.Program, deleted bool) {
+// Absence says why new tasks can't have a definition.
+type Absence int
+
+const (
+	Unknown       Absence = iota // no record has it, or it doesn't compile
+	Deleted                      // it was deleted; of a workflow: all of its versions
+	AllDeprecated                // all versions are deprecated that aren't deleted, and none was named
+)
+
+// Applied returns the definition for new tasks. Version 0 means the newest that isn't deprecated. If p is nil, why says
+// what is wrong.
+func (c *CompiledDefinitions) Applied(name string, version int) (p *workflow.Program, why Absence) {
 	for {
-		key, applied, deleted := c.findApplied(name, version)
+		key, applied, why := c.findApplied(name, version)
 		if !applied {
-			return nil, deleted
+			return nil, why
 		}
 		if p := c.programOf(key); p != nil || version != 0 {
-			return p, false
+			return p, Unknown
 		}
 		// The newest version doesn't compile. Try the next one.
 	}
 }
 
 // findApplied finds the definition for new tasks of a workflow.
-func (c *CompiledDefinitions) findApplied(name string, version int) (key string, applied, deleted bool) {
+func (c *CompiledDefinitions) findApplied(name string, version int) (key string, applied bool, why Absence) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	newest := version
@@ -84,12 +94,31 @@ func (c *CompiledDefinitions) findApplied(name string, version int) (key string,
 	}
 	key = events.DefinitionKey(name, newest)
 	if d := c.definitions[key]; d != nil {
-		return key, d.applied && !d.invalid, !d.applied
+		if !d.applied {
+			why = Deleted
+		}
+		return key, d.applied && !d.invalid, why
 	}
 	for _, d := range c.definitions {
-		deleted = deleted || version == 0 && d.def.Name == name && !d.applied
+		switch {
+		case version != 0 || d.def.Name != name || d.invalid:
+		case !d.applied:
+			why = max(why, Deleted)
+		default:
+			why = AllDeprecated
+		}
 	}
-	return key, false, deleted
+	return key, false, why
+}
+
+// Deprecation returns why and by whom a version was deprecated; nil: it isn't, or there is none.
+func (c *CompiledDefinitions) Deprecation(name string, version int) *events.Deprecation {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if d := c.definitions[events.DefinitionKey(name, version)]; d != nil && d.applied && d.deprecation.Applies() {
+		return d.deprecation
+	}
+	return nil
 }
 
 // programOf returns the program of a definition; nil: there is no usable one.
@@ -147,11 +176,11 @@ func (c *CompiledDefinitions) evictProgram() {
 	}
 }
 
-// updateNewest finds the newest version of a workflow that new tasks may use.
+// updateNewest finds the version of a workflow for new tasks that name none.
 func (c *CompiledDefinitions) updateNewest(name string) {
 	newest := 0
 	for _, d := range c.definitions {
-		if d.def.Name == name && d.applied && !d.invalid {
+		if d.def.Name == name && d.applied && !d.invalid && !d.deprecation.Applies() {
 			newest = max(newest, d.def.Version)
 		}
 	}
@@ -196,7 +225,7 @@ func (c *CompiledDefinitions) Apply(r *events.Record) {
 		}
 		return
 	}
-	if err := c.apply(key, kept, r.Value); err != nil && c.Rejected != nil {
+	if err := c.apply(key, kept, r.Value, events.DeprecationOf(r)); err != nil && c.Rejected != nil {
 		c.Rejected(key, err)
 	}
 }
@@ -212,7 +241,7 @@ func (c *CompiledDefinitions) delete(key string, kept bool) (unkept *workflow.De
 	case kept:
 		d.hasCopy = false
 	default:
-		d.applied = false
+		d.applied, d.deprecation = false, nil
 		c.updateNewest(d.def.Name)
 	}
 	if d.applied || d.hasCopy {
@@ -222,8 +251,8 @@ func (c *CompiledDefinitions) delete(key string, kept bool) (unkept *workflow.De
 }
 
 // apply applies a definition, or the copy of a deleted one. The first body of a version wins; a copy has the first
-// body.
-func (c *CompiledDefinitions) apply(key string, kept bool, value []byte) error {
+// body. The last deprecation wins.
+func (c *CompiledDefinitions) apply(key string, kept bool, value []byte, deprecation *events.Deprecation) error {
 	def, err := workflow.ParseJSON(value)
 	if err != nil {
 		return err
@@ -257,20 +286,24 @@ func (c *CompiledDefinitions) apply(key string, kept bool, value []byte) error {
 	if kept {
 		d.hasCopy = true
 	} else {
-		d.applied = true
+		d.applied, d.deprecation = true, deprecation
 	}
 	c.updateNewest(def.Name)
 	return nil
 }
 
-// unknownOrDeleted returns the reason why no task of a workflow can be created.
-func unknownOrDeleted(s *events.Submission, deleted bool) string {
+// absenceText returns the reason why no task of a workflow can be created.
+func absenceText(s *events.Submission, why Absence) string {
 	what, version := "no workflow "+quoted(s.Workflow), ""
 	if s.Version > 0 {
 		what, version = fmt.Sprintf("workflow %s has no version %d", quoted(s.Workflow), s.Version), fmt.Sprintf("version %d of ", s.Version)
 	}
-	if deleted {
+	switch why {
+	case Unknown:
+	case Deleted:
 		what = version + "workflow " + quoted(s.Workflow) + " was deleted"
+	case AllDeprecated:
+		return "every version of workflow " + quoted(s.Workflow) + " is deprecated; name one of them, or apply a new one with `waybill workflow apply`"
 	}
 	return strings.TrimSpace(what) + "; apply it with `waybill workflow apply`"
 }

@@ -101,9 +101,9 @@ func TestDeletedDefinition(t *testing.T) {
 		if p, _ := c.Applied("w", 0); p != nil {
 			newest = p.Definition().Version
 		}
-		p, deleted := c.Applied("w", 1)
-		if newest != x.newest || (p != nil) != x.one || deleted != x.deleted || rejected != x.rejected || len(c.DeletedWithoutCopy()) != x.unkept {
-			t.Errorf("%s: newest %d, version 1 applied %v, deleted %v; %d rejected, %d unkept", x.name, newest, p != nil, deleted, rejected, len(c.DeletedWithoutCopy()))
+		p, absent := c.Applied("w", 1)
+		if newest != x.newest || (p != nil) != x.one || (absent == Deleted) != x.deleted || rejected != x.rejected || len(c.DeletedWithoutCopy()) != x.unkept {
+			t.Errorf("%s: newest %d, version 1 applied %v, absence %v; %d rejected, %d unkept", x.name, newest, p != nil, absent, rejected, len(c.DeletedWithoutCopy()))
 		}
 		if p, ok := c.Program("w", 1); ok != (x.first != nil) || ok && !strings.Contains(string(x.first.Value), `"agent":"`+p.Definition().Agents()[0]+`"`) {
 			t.Errorf("%s: tasks have %v", x.name, p)
@@ -162,12 +162,12 @@ func TestRunningTaskOutlivesItsDefinition(t *testing.T) {
 }
 
 // Applied implements Definitions.
-func (w *scenario) Applied(name string, version int) (*workflow.Program, bool) {
+func (w *scenario) Applied(name string, version int) (*workflow.Program, Absence) {
 	p, known := w.Program(name, version)
 	if !known {
-		return nil, false
+		return nil, Unknown
 	}
-	return p, false
+	return p, Unknown
 }
 
 // TestDefinitionOfADeletedVersion checks that a definition is found by its version, and that a deleted one is as long as

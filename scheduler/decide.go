@@ -28,9 +28,9 @@ const clockTolerance = 100 * time.Millisecond
 type Definitions interface {
 	// Program returns a compiled definition. Deleted definitions are included, for the tasks that began with them.
 	Program(name string, version int) (*workflow.Program, bool)
-	// Applied returns the definition for new tasks. Version 0 means the newest. If p is nil, deleted reports whether
-	// the definition existed.
-	Applied(name string, version int) (p *workflow.Program, deleted bool)
+	// Applied returns the definition for new tasks. Version 0 means the newest that isn't deprecated. If p is nil, why says
+	// what is wrong.
+	Applied(name string, version int) (p *workflow.Program, why Absence)
 }
 
 // Env contains everything that a decision depends on besides the task and the input. Equal arguments give equal
@@ -41,6 +41,7 @@ type Env struct {
 	Source      string // ce_source of the records
 	Partition   int32
 	Epoch       uint64
+	Forgot      time.Time // ids of the partition's ended tasks are forgotten until then; zero: none was
 	Definitions Definitions
 	// DefinitionsRead reports that the definitions topic was read to its end after the input was polled. Until then an
 	// unknown workflow is not refused.
@@ -92,12 +93,14 @@ const (
 	IgnoredNotArmed        Ignored = "not_armed"         // a recovery for a timer that isn't armed (any more)
 	IgnoredNotDue          Ignored = "not_due"           // a recovery that came before the timer is due
 	IgnoredOutsidePolicy   Ignored = "outside_policy"    // a recovery that the policy doesn't allow (yet)
+	IgnoredUnknownTask     Ignored = "unknown_task"      // a submission that asks for the status of a task that isn't known
 	IgnoredDuplicate       Ignored = "duplicate"         // a submission or a signal that was accepted before
 	IgnoredRefusedControl  Ignored = "refused_control"   // a control that the state doesn't allow
 	IgnoredProgressEarly   Ignored = "progress_early"    // a progress too soon after the last recorded one
 	IgnoredProgressLate    Ignored = "progress_late"     // a progress after the complete-by of its attempt
 	IgnoredProgressOfCheck Ignored = "progress_of_check" // a progress of a check
 	IgnoredQueued          Ignored = "queued"            // a retry whose agent has no free slot: the run is queued
+	IgnoredSnapshotRuns    Ignored = "snapshot_runs"     // a recovery that asks to forget ids while a snapshot is written; it is asked for again
 	IgnoredTaskStopped     Ignored = "task_stopped"      // a repeated recovery of a stopped task (its history is unreadable for this build)
 )
 
@@ -137,6 +140,8 @@ func Decide(t *events.Task, in events.Input, cause events.Cause, env *Env) Decis
 		d.handleControl(in)
 	case *events.Signal:
 		d.handleSignal(in)
+	case *events.Withdrawal:
+		d.handleWithdrawal(in)
 	}
 	return d.decision()
 }
@@ -206,6 +211,10 @@ func (d *decider) emit(f events.Fact, due time.Time, p *events.Policy) *events.E
 func (d *decider) appendEvent(e *events.Event) *events.Event {
 	value, hash := d.sealBounded(e)
 	d.recordSlots(e.Fact)
+	var was events.TaskState
+	if d.Task != nil {
+		was = d.Task.State
+	}
 	next, err := events.Evolve(d.Task, e, hash)
 	if err != nil {
 		// The decision made an event that the transition table forbids.
@@ -216,6 +225,7 @@ func (d *decider) appendEvent(e *events.Event) *events.Event {
 	d.Events = append(d.Events, e)
 	d.Records = append(d.Records, e.RecordIn(d.env.Arena, d.env.Namespace, d.env.Source, d.env.Partition, value))
 	d.notifyStatus(e)
+	d.replyToParent(was)
 	return e
 }
 
@@ -260,6 +270,10 @@ func (d *decider) handleReply(r *events.Reply) {
 		d.markUnusable(events.ReasonUnknownStep, "task "+quoted(r.Task)+" has no step "+quoted(r.Ref.Step))
 		return
 	}
+	if t.Plan.StepKindOf(i, r.Ref.Kind) == events.ItemsStep {
+		d.replyOfItem(i, r)
+		return
+	}
 	run := t.Run(i, r.Ref.Kind)
 	if run == nil || run.Attempt != r.Ref.Attempt {
 		d.Ignored = IgnoredStaleReply
@@ -273,6 +287,10 @@ func (d *decider) handleReply(r *events.Reply) {
 	}
 	if run.State != events.StepRunning {
 		d.Ignored = IgnoredStaleReply
+		return
+	}
+	if child := t.Plan.StepKindOf(i, ref.Kind) == events.WorkflowStep; !child && (r.Outcome == events.Held || r.Outcome == events.Resumed) {
+		d.markUnusable(events.ReasonBadHeader, fmt.Sprintf("%s %q is for child tasks only", events.HeaderOutcome, r.Outcome))
 		return
 	}
 	d.kindOf(i, ref.Kind).reply(d, i, r)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/congestion"
+	"github.com/waybill-run/waybill/workflow"
 )
 
 const (
@@ -244,6 +245,11 @@ func (f *flow) update(t *events.Task, es []*events.Event, now time.Time) {
 		f.addTask(t, now)
 		return
 	}
+	if slices.ContainsFunc(es, func(e *events.Event) bool { return e.Fact.About().Verb == events.VerbMigrated }) {
+		f.dropTask(t.ID)
+		f.refreshTask(t, now, true) // attempts that run began before
+		return
+	}
 	if !t.Open() {
 		f.refreshTask(t, now, false)
 		return
@@ -288,6 +294,20 @@ func (f *flow) updatePending(t *events.Task, now time.Time) {
 	for j := range t.Steps {
 		if t.Steps[j].State == events.StepPending {
 			f.setRun(t, j, events.Do, now, false)
+		}
+	}
+}
+
+// dropTask removes all runs of a task whose plan has changed: they are named by the indices of its steps.
+func (f *flow) dropTask(task string) {
+	for i := range runKinds * workflow.MaxSteps {
+		if p := f.runs[runName{task, i}]; p != nil {
+			f.removeRun(f.agents[p.agent], p)
+		}
+	}
+	for _, a := range f.order {
+		if p := a.lastTimedOut; p != nil && p.task == task {
+			a.lastTimedOut = nil
 		}
 	}
 }

@@ -307,13 +307,10 @@ var forgedEvents = []forgery{
 	{"retry without its wait", "", true, fact(func(f *forger, n *entry, x *events.AttemptWaiting) bool {
 		i := slices.Index(f.log, n)
 		j := f.next(i)
-		if j < 0 || !is[*events.AttemptStarted](f.log[j]) || slotOf(f.log[j].e.Fact) != slotOf(x) {
+		if j < 0 || !is[*events.AttemptStarted](f.log[j]) || slotOf(f.log[j].e.Fact) != slotOf(x) || !n.e.Due.After(n.e.At) { // or the wait was over
 			return false
 		}
-		f.log[j].e.At, f.log[j].e.Cause, f.log[j].e.Epoch, f.log[j].e.Queued = n.e.At, n.e.Cause, n.e.Epoch, false
-		f.log[j].r.Headers = n.r.Headers // the headers of the original
-		f.log = slices.Insert(slices.Delete(f.log, j, j+1), i, f.log[j])
-		f.log = slices.Delete(f.log, i+1, i+2)
+		f.replace(i, f.log[j])
 		return true
 	})},
 	{"queued", "", false, of(func(_ *forger, n *entry) bool { return true }, func(f *forger, i int) bool { f.log[i].e.Queued = !f.log[i].e.Queued; return true })},

@@ -39,7 +39,7 @@ const (
 // consistent. verify must report the change for its task. -graphs sets the number of graphs.
 func TestForgedHistoriesAreFound(t *testing.T) {
 	runs, seed := forgedRuns, rand.Uint64()>>16
-	if !suite.All() || raced {
+	if !suite.All(t) || raced {
 		runs = forgedRunsQuick
 	}
 	if *seedFlag != 0 {
@@ -48,7 +48,7 @@ func TestForgedHistoriesAreFound(t *testing.T) {
 	if *graphsFlag > 0 {
 		runs = *graphsFlag / graphsPerScenario
 	}
-	all := slices.Concat(forgedEvents, forgedRepeats, forgedInputs, forgedFields)
+	all := slices.Concat(forgedEvents, forgedRepeats, forgedChecks, forgedInputs, forgedFields)
 	scores := make([]forgedScore, len(all))
 	for n := range runs {
 		w := newFlowScenario(t, seed+uint64(n))

@@ -176,7 +176,8 @@ func (c *Config) readHistory(ctx context.Context, p int32, next int64, t *events
 	}
 }
 
-// findFirstEvent finds the offset of a task's first event in [from, to), from the end in windows that grow.
+// findFirstEvent finds the offset of a task's first event in [from, to), from the end in windows that grow. An earlier
+// task may have had the id: the last first event counts.
 func (c *Config) findFirstEvent(ctx context.Context, p int32, from, to int64, task string) (offset int64, found bool, err error) {
 	for window := int64(historyWindowMin); to > from; window *= historyWindowFactor {
 		low := max(from, to-window)
@@ -189,7 +190,6 @@ func (c *Config) findFirstEvent(ctx context.Context, p int32, from, to int64, ta
 				default:
 					if _, seq, err := events.EventName(r); err == nil && seq == 1 {
 						offset, found = r.Offset, true
-						return errEnoughRead
 					}
 				}
 			}

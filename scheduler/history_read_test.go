@@ -265,3 +265,32 @@ func TestHistoryIsSoughtInWindows(t *testing.T) {
 		t.Errorf("found it where it isn't: %v, %v", found, err)
 	}
 }
+
+// TestHistoryOfAnIDThatWasUsedBefore undoes a processed task whose id an earlier task had: the log has a first event for
+// each of the two. The later one is undone.
+func TestHistoryOfAnIDThatWasUsedBefore(t *testing.T) {
+	s := newSite(t, 1)
+	d, err := workflow.New("r", 1).CompleteWithin(time.Minute).AttemptWithin(10 * time.Second).DedupeFor(time.Minute).
+		Step(workflow.Step{ID: "a", Agent: "inventory", Operation: "do", Undo: &workflow.Undo{Operation: "undo"}}).Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.catalog.Apply(&events.Record{Key: []byte(d.Key()), Value: d.JSON()})
+	w := s.worker(s.cluster.join(0))
+	s.processRefundable(w, "t-1")
+	s.clock.pass(2 * time.Minute)
+	forget := &events.Recovery{Action: events.ActionForget}
+	s.cluster.write(forget.Record(ns, "test", 0))
+	s.drain(w)
+	s.submit("r", "t-1")
+	s.drain(w)
+	s.complete("inventory")
+	s.drain(w)
+	s.undoProcessed("t-1")
+	s.drain(w)
+	s.complete("inventory")
+	s.drain(w)
+	if got, want := s.events("t-1"), slices.Concat(life, life, refunded); !slices.Equal(got, want) {
+		t.Errorf("%v, answered %q", got, s.answered())
+	}
+}

@@ -24,6 +24,9 @@ type Listener struct {
 	SnapshotFailed func(partition int32, why error)
 	// Committed is called after each transaction.
 	Committed func(Committed)
+	// Ended reports the number of ended tasks whose ids a partition knows, and how many ids it has deleted since the last
+	// call, because they were forgotten.
+	Ended func(partition int32, known, deleted int64)
 	// CommitTook reports the duration of a commit and its number of records.
 	CommitTook func(records int, took time.Duration)
 	// Aborted is called when a transaction was rolled back. Its inputs are read again.

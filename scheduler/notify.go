@@ -185,7 +185,7 @@ func (n *notifier) runPosted() {
 func (n *notifier) relay(ctx context.Context, r *events.Record) {
 	n.countOutstanding(1)
 	topic, ok := r.Header(events.HeaderReplyTo)
-	if !ok || topic == "" || len(topic) <= events.MaxReplyToBytes && n.cfg.Namespace.CheckReplyTo(topic) != nil {
+	if !ok || topic == "" || len(topic) <= events.MaxReplyToBytes && n.cfg.Namespace.CheckTaskReplyTo(string(r.Key), topic) != nil {
 		n.deadletter(ctx, r, &events.Unusable{Reason: events.ReasonBadHeader, Detail: events.HeaderReplyTo + " is not a topic of an application"})
 		return
 	}

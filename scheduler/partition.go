@@ -70,7 +70,8 @@ func hasRunningAttempt(t *events.Task) bool {
 	}
 	for i := range t.Steps {
 		s := t.Steps[i]
-		if s.State == events.StepRunning && t.Plan.Steps[i].StepKind.CallsAgent() || s.Undo != nil && s.Undo.State == events.StepRunning {
+		if s.State == events.StepRunning && t.Plan.Steps[i].StepKind.CallsAgent() ||
+			s.Undo != nil && s.Undo.State == events.StepRunning && t.Plan.StepKindOf(i, events.Undo).CallsAgent() {
 			return true
 		}
 	}

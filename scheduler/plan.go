@@ -32,7 +32,7 @@ func PlanOf(p *workflow.Program) *events.Plan { return cachedPlanOf(p).Plan }
 func cachedPlanOf(p *workflow.Program) *cachedPlan {
 	plan, ok := plans.Load(p)
 	if !ok {
-		plan, _ = plans.LoadOrStore(p, &cachedPlan{Plan: planOf(p)})
+		plan, _ = plans.LoadOrStore(p, &cachedPlan{Plan: PlanOfDefinition(p.Definition())})
 	}
 	return plan.(*cachedPlan)
 }
@@ -52,10 +52,10 @@ func (p *cachedPlan) matches(plan *events.Plan) bool {
 // sameStep compares two steps without attempts and times, since a task uses those of its own plan. It doesn't compare
 // encoded forms either, since another build may encode them differently.
 func sameStep(a, b events.PlanStep) bool {
-	if a.ID != b.ID || a.StepKind != b.StepKind || a.Agent != b.Agent || a.Operation != b.Operation || a.Signal != b.Signal || !slices.Equal(a.Needs, b.Needs) {
+	if a.ID != b.ID || a.StepKind != b.StepKind || a.Agent != b.Agent || a.Operation != b.Operation || a.Signal != b.Signal || a.Workflow != b.Workflow || a.Version != b.Version || !slices.Equal(a.Needs, b.Needs) {
 		return false
 	}
-	if (a.Repeat == nil) != (b.Repeat == nil) || !sameOther(a.Check, b.Check) {
+	if (a.Items == nil) != (b.Items == nil) || (a.Repeat == nil) != (b.Repeat == nil) || !sameOther(a.Check, b.Check) {
 		return false
 	}
 	return sameOther(a.Undo, b.Undo)
@@ -69,8 +69,8 @@ func sameOther(a, b *events.PlanUndo) bool {
 	return a.Agent == b.Agent && a.Operation == b.Operation
 }
 
-func planOf(p *workflow.Program) *events.Plan {
-	def := p.Definition()
+// PlanOfDefinition is PlanOf of a definition that isn't compiled. It keeps nothing.
+func PlanOfDefinition(def *workflow.Definition) *events.Plan {
 	index := make(map[string]int, len(def.Steps))
 	for i := range def.Steps {
 		index[def.Steps[i].ID] = i
@@ -78,6 +78,10 @@ func planOf(p *workflow.Program) *events.Plan {
 	steps := make([]events.PlanStep, len(def.Steps))
 	for i := range def.Steps {
 		s := &def.Steps[i]
+		if s.ForEach != "" {
+			steps[i] = itemsPlan(def, i, index)
+			continue
+		}
 		steps[i] = events.PlanStep{ID: s.ID, StepKind: s.StepKind(), Agent: s.Agent, Operation: s.Operation, Catch: slices.Clone(s.Catch), Pivot: s.Pivot, Signal: s.Signal}
 		switch within, retry := def.Effective(i); {
 		case steps[i].StepKind.CallsAgent():
@@ -85,6 +89,9 @@ func planOf(p *workflow.Program) *events.Plan {
 			steps[i].Attempts.Heartbeat, _ = def.Heartbeats(i)
 		case s.CompleteWithin != nil:
 			steps[i].Attempts.CompleteWithin = within
+		}
+		if steps[i].StepKind == events.WorkflowStep {
+			steps[i].Workflow, steps[i].Version, steps[i].Undo = s.Workflow, s.Version, &events.PlanUndo{}
 		}
 		if r := s.Repeat; r != nil {
 			steps[i].Repeat = &events.PlanRepeat{Every: r.Wait(), Max: r.Max}
@@ -106,7 +113,25 @@ func planOf(p *workflow.Program) *events.Plan {
 			steps[i].Check = &events.PlanUndo{Agent: cmp.Or(c.Agent, s.Agent), Operation: c.Operation, Attempts: attempts(within, retry), RetryCodes: retryCodes(retry)}
 		}
 	}
-	return events.NewPlan(def.OnError, time.Duration(def.CompleteWithin), steps)
+	plan := events.NewPlan(def.OnError, time.Duration(def.CompleteWithin), steps)
+	if def.DedupeFor == 0 {
+		return plan
+	}
+	return plan.WithDedupeFor(time.Duration(def.DedupeFor))
+}
+
+// itemsPlan returns the plan of a step that runs for each item. Its operation is in the plans of the items' tasks.
+func itemsPlan(def *workflow.Definition, i int, index map[string]int) events.PlanStep {
+	s := &def.Steps[i]
+	p := events.PlanStep{ID: s.ID, StepKind: events.ItemsStep, Workflow: s.Workflow, Version: s.Version, Catch: slices.Clone(s.Catch), Pivot: s.Pivot,
+		Items: &events.PlanItems{Parallel: s.Parallel(), Collects: s.Collects(), Summary: s.Summarizes(), Undoes: s.Undo != nil || s.Workflow != "", OwnIDs: s.ChildID != ""}, Undo: &events.PlanUndo{}}
+	if s.Workflow != "" && s.CompleteWithin != nil {
+		p.Attempts.CompleteWithin = time.Duration(*s.CompleteWithin)
+	}
+	for _, n := range s.Needs {
+		p.Needs = append(p.Needs, index[n])
+	}
+	return p
 }
 
 func attempts(within time.Duration, r workflow.Retry) events.Attempts {
@@ -148,6 +173,7 @@ func (d *decider) advanceSteps() {
 	d.advancing = true
 	defer func() { d.advancing = false }()
 	d.resumeCatches()
+	d.resumeItems()
 	var known doneAncestors
 	var held [workflow.MaxSteps]bool
 	for progress := d.now.Before(d.Task.CompleteBy); progress; {
@@ -253,6 +279,13 @@ func (d *decider) conditionHolds(i int, held *[workflow.MaxSteps]bool) bool {
 
 // startAttempt starts the next attempt of a run. The request is written in the same transaction as the event.
 func (d *decider) startAttempt(i int, k events.Kind) {
+	if kind := d.Task.Plan.StepKindOf(i, k); kind == events.ItemsStep {
+		d.withdrawItems(i)
+		return
+	} else if kind == events.WorkflowStep {
+		d.withdrawChild(i)
+		return
+	}
 	if d.needsCheck(i, k) {
 		k = events.Check
 	}
@@ -284,7 +317,7 @@ func (d *decider) startAttempt(i int, k events.Kind) {
 	if run != nil {
 		generation = run.Generation
 	}
-	key := events.IdempotencyKey(d.env.Namespace, d.Task.ID, step, k, generation)
+	key := events.IdempotencyKey(d.env.Namespace, d.Task.KeyName(), step, k, generation)
 	value, err := d.requestValue(i, k, input)
 	if err != nil {
 		d.failRun(i, k, err)
@@ -447,6 +480,11 @@ func (d *decider) requestValue(i int, k events.Kind, input json.RawMessage) (jso
 // advanceUndo continues an undo. It begins when no attempt is running, and undoes one step at a time. Undos that have
 // begun come first: resubmitted ones, and those of steps that were being caught.
 func (d *decider) advanceUndo() {
+	d.withdrawRunning()
+	d.resumeItems()
+	if d.Task.State != events.StateUndoing || d.needDefinitions {
+		return // no item was to be undone, so the undo of the step ended at once, and with it that of the task
+	}
 	begun := -1
 	for i, s := range d.Task.Steps {
 		switch {
@@ -468,9 +506,9 @@ func (d *decider) advanceUndo() {
 		return
 	}
 	if d.Task.Ending == events.StateCancelled {
-		d.emit(&events.TaskCancelled{}, time.Time{}, nil)
+		d.emit(&events.TaskCancelled{ForgetAt: d.forgetAt()}, time.Time{}, nil)
 	} else {
-		d.emit(&events.TaskUndone{}, time.Time{}, nil)
+		d.emit(&events.TaskUndone{ForgetAt: d.forgetAt()}, time.Time{}, nil)
 	}
 }
 
@@ -523,7 +561,7 @@ func (d *decider) completeTask() {
 		d.failTask(&events.Error{Code: events.CodeTooLarge, Message: tooLarge("the task's output", n, MaxOutputBytes, d.derived.taskBytes(d.Task)+n)})
 		return
 	}
-	d.emit(&events.TaskProcessed{Output: out}, time.Time{}, nil)
+	d.emit(&events.TaskProcessed{Output: out, ForgetAt: d.forgetAt()}, time.Time{}, nil)
 }
 
 // loadProgram finds the definition of the task. It returns false if the definition doesn't exist, or if its steps
@@ -539,6 +577,12 @@ func (d *decider) loadProgram() bool {
 	}
 	if !ok {
 		return false
+	}
+	if step := d.Task.ItemOf(); step != "" {
+		if p = p.ItemOfStep(step); p == nil {
+			d.definitionChanged = true
+			return false
+		}
 	}
 	if d.definitionChanged = !cachedPlanOf(p).matches(d.Task.Plan); d.definitionChanged {
 		return false
@@ -575,6 +619,9 @@ func (d *decider) evaluationScope() workflow.Scope {
 		Steps: make([]workflow.StepScope, len(t.Steps)), Work: &d.derived.work}
 	for i := range t.Steps {
 		s.Steps[i] = stepScope(t.Steps[i])
+	}
+	if t.ItemOf() != "" {
+		s.Item, s.Index = events.ItemOfInput(t.Input)
 	}
 	d.derived.scope, d.derived.hasScope = s, true
 	return s

@@ -85,6 +85,14 @@ type Tasks interface {
 	CheckReadTo(offset int64) error
 	Apply(r *events.Record) error
 	Accept(tasks []*events.Task, st events.PartitionState, next int64)
+	// MayForget reports whether ids may be forgotten now: not while a snapshot is being written, or finished tasks are
+	// being loaded. NextForgetAt returns the earliest ForgetAt after an instant of the ended tasks; zero: none has one.
+	MayForget() bool
+	NextForgetAt(after time.Time) time.Time
+	// Kept returns the number of ended tasks as of the last Save, TakeForgets the number of ids that Saves have deleted
+	// since the last call.
+	Kept() int64
+	TakeForgets() int64
 	// EachOpen calls fn for each open task. It reads from disk.
 	EachOpen(fn func(*events.Task))
 	// Changed and ChangedBytes measure how much Save has to write.

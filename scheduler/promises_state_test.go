@@ -122,6 +122,9 @@ func (w *scenario) rebuild() {
 	if got := encode(t); got != w.encoded {
 		w.failf("the rebuild differs from the live state:\n%s\n%s", got, w.encoded)
 	}
+	for i := range summary.Steps {
+		summary.Steps[i].Started, summary.Steps[i].Sent = 0, 0 // a task doesn't know them
+	}
 	if got, want := summary.Encode(), t.Summary().Encode(); !bytes.Equal(got, want) {
 		w.failf("the row of the index isn't the task's:\n%s\n%s", got, want)
 	}

@@ -31,6 +31,7 @@ type scenario struct {
 	free       int          // free slots of agents, in a busy history
 	replyTo    string       // of the current submission
 	bodyBytes  int          // size of agents' bodies; 0: small
+	every      dice         // of everyInput
 	tell       bool         // record the moves in told
 	told       []string
 	counts     map[string]int
@@ -186,6 +187,7 @@ func (w *scenario) take(d *Decision) {
 	w.checkState(len(d.Events) > 0)
 	if w.task != nil {
 		w.noneWaits()
+		w.everyInput()
 	}
 }
 

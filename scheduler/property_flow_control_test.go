@@ -32,7 +32,7 @@ const (
 // promises.
 func TestFlowOfRandomGraphs(t *testing.T) {
 	graphs := flowGraphs
-	if !suite.All() || raced {
+	if !suite.All(t) || raced {
 		graphs = flowGraphsQuick
 	}
 	seed := rand.Uint64() >> 16
@@ -47,7 +47,7 @@ func TestFlowOfRandomGraphs(t *testing.T) {
 			counts[what] += k
 		}
 	}
-	for _, what := range []string{"queued", "probes", "refused retries", "rolled back", "restored", "stale replies", "observed bounds", "other flags", "inherited", "topics that came", "ended processed", "ended undone"} {
+	for _, what := range []string{"queued", "probes", "refused retries", "rolled back", "restored", "stale replies", "observed bounds", "other flags", "inherited", "checks", "topics that came", "ended processed", "ended undone"} {
 		if counts[what] == 0 && graphs >= flowGraphsQuick {
 			t.Errorf("no scenario had any %s: %v", what, counts)
 		}
@@ -95,6 +95,9 @@ func newFlowScenario(t *testing.T, seed uint64) *flowScenario {
 		g := drawGraph(w.dice, w.oneIn(6))
 		if d := newDice(seed ^ repeatSeed + uint64(i)); d.coin() {
 			g.repeat(d, false)
+		}
+		if d := newDice(seed ^ checkSeed + uint64(i)); !d.oneIn(4) {
+			g.check(d)
 		}
 		d, err := g.build()
 		if err != nil {
@@ -343,6 +346,10 @@ func (w *flowScenario) reply(q *events.Request, luck int) {
 		return // an agent drops a late request
 	}
 	r := answerTo(q, events.Completed, events.EffectNone, `{"ref":1}`)
+	if q.Ref.Kind == events.Check {
+		w.counts["checks"]++
+		r.Body = json.RawMessage(pick(w.dice, checkAnswers))
+	}
 	switch luck {
 	case 1:
 		if r = answerTo(q, events.Failed, events.EffectUnknown, `{"code":"busy"}`); w.oneIn(3) {
@@ -360,6 +367,9 @@ func (w *flowScenario) reply(q *events.Request, luck int) {
 		w.cluster.write(r.Record(ns, "test"))
 	}
 }
+
+// checkAnswers are answers to checks. The last one says nothing.
+var checkAnswers = []string{`{"outcome":"completed","output":{"ref":2}}`, `{"outcome":"none"}`, `{"outcome":"unknown"}`, `{"outcome":"perhaps"}`}
 
 // jump advances the time to the next timer.
 func (w *flowScenario) jump() {

@@ -344,27 +344,27 @@ func drawHistory(seed uint64) history {
 		h.graph.lookBack(back)
 	}
 	h.another = newDice(seed ^ anotherSeed).coin()
-	if d := newDice(seed ^ waitSeed); d.oneIn(3) && !slices.Contains(lessons, seed) {
+	if d := newDice(seed ^ waitSeed); d.oneIn(3) && !slices.Contains(plainLessons, seed) {
 		h.graph.wait(d, h.flawed)
 	}
-	if d := newDice(seed ^ repeatSeed); d.oneIn(3) && !slices.Contains(lessons, seed) {
+	if d := newDice(seed ^ repeatSeed); d.oneIn(3) && !slices.Contains(plainLessons, seed) {
 		h.graph.repeat(d, h.flawed)
 	}
-	if d := newDice(seed ^ checkSeed); d.oneIn(3) && !slices.Contains(lessons, seed) {
+	if d := newDice(seed ^ checkSeed); d.oneIn(3) && !slices.Contains(plainLessons, seed) {
 		h.graph.check(d)
 	}
-	if d := newDice(seed ^ beatSeed); d.oneIn(3) && !slices.Contains(lessons, seed) {
+	if d := newDice(seed ^ beatSeed); d.oneIn(3) && !slices.Contains(plainLessons, seed) {
 		h.graph.beat(d)
 		h.beats = true
 	}
-	if d := newDice(seed ^ codesSeed); d.coin() && !slices.Contains(lessons, seed) {
+	if d := newDice(seed ^ codesSeed); d.coin() && !slices.Contains(plainLessons, seed) {
 		h.graph.codes(d)
 	}
-	if d := newDice(seed ^ signalSeed); d.oneIn(3) && !slices.Contains(lessons, seed) {
+	if d := newDice(seed ^ signalSeed); d.oneIn(3) && !slices.Contains(plainLessons, seed) {
 		h.signals = true
 		h.graph.signal(d)
 	}
-	h.busy = newDice(seed^busySeed).oneIn(3) && !slices.Contains(lessons, seed)
+	h.busy = newDice(seed^busySeed).oneIn(3) && !slices.Contains(plainLessons, seed)
 	return h
 }
 

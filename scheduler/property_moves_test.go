@@ -129,6 +129,16 @@ func (w *scenario) arrives(inbox events.Inbox, r *events.Record) {
 		w.control(in)
 	case *events.Signal:
 		w.sendSignal(in)
+	case *events.Withdrawal:
+		w.withdraw(in)
+	}
+}
+
+// withdraw delivers the withdrawal of a child. The task isn't one, so nothing changes.
+func (w *scenario) withdraw(x *events.Withdrawal) {
+	w.say("withdraw for %s", x.Parent)
+	if _, d := w.decide(events.Tasks, x.Record(events.DefaultNamespace, "scheduler")); len(d.Events) > 0 {
+		w.failf("a task without a parent was withdrawn: %v", d.Events)
 	}
 }
 

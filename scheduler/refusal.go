@@ -8,7 +8,8 @@ import (
 
 // Refusal returns why a command has no effect on a task; empty: the scheduler accepts it. It is all that the scheduler
 // asks before it applies a command, except two questions that t may not answer: whether the command was accepted
-// before, and, of a processed task without its steps, whether its undo fits into an event.
+// before, and, of a processed task without its steps, whether its undo fits into an event. MigrationRefusal says whether a
+// task fits the version that a migration names.
 func Refusal(x *events.Control, t *events.Task) (why string) {
 	switch {
 	case !events.Allowed(x.Command, t) && undoHeld(t):
@@ -27,6 +28,7 @@ func Refusal(x *events.Control, t *events.Task) (why string) {
 		return resubmitRefusal(x, t)
 	case events.Release:
 		return releaseRefusal(x, t)
+	case events.Migrate: // by the plan of the version: MigrationRefusal
 	}
 	return ""
 }

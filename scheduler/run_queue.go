@@ -32,16 +32,18 @@ type runName struct {
 }
 
 func nameOf(t *events.Task, i int, k events.Kind) runName {
-	const kinds = 3
 	switch k {
 	case events.Undo:
-		return runName{t.ID, kinds*i + 1}
+		return runName{t.ID, runKinds*i + 1}
 	case events.Check:
-		return runName{t.ID, kinds*i + 2}
+		return runName{t.ID, runKinds*i + 2}
 	case events.Do:
 	}
-	return runName{t.ID, kinds * i}
+	return runName{t.ID, runKinds * i}
 }
+
+// runKinds is the number of kinds of run that a step may have.
+const runKinds = 3
 
 // agentRun is a run as the flow control of its agent needs it. All fields are derived from the task.
 type agentRun struct {

@@ -18,7 +18,7 @@ func Start(t *events.Task, step int, k events.Kind, cause events.Cause, env *Env
 }
 
 func (d *decider) startWaiting(i int, k events.Kind) {
-	if !d.Task.Open() || !d.canContinue(k) {
+	if !d.Task.Open() || !d.canContinue(k) || i >= len(d.Task.Steps) { // a migration may have dropped the step
 		return
 	}
 	run := d.Task.Run(i, k)

@@ -39,6 +39,7 @@ func (callStep) reply(d *decider, i int, r *events.Reply) {
 		err := r.Failure()
 		d.emit(&events.AttemptRejected{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Instance: instance, Error: err}, time.Time{}, nil)
 		d.onRunError(i, ref.Kind, err)
+	case events.Held, events.Resumed: // handleReply refuses them
 	}
 }
 

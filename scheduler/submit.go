@@ -23,21 +23,29 @@ func tooLarge(what string, n, most, total int) string {
 
 // handleSubmission creates a task, answers with the status of an existing one, or refuses the submission.
 func (d *decider) handleSubmission(s *events.Submission) {
-	if u := d.checkReplyTo(s.ReplyTo); u != nil {
+	if u := d.checkReplyTo(s); u != nil {
 		d.Unusable = u // no notification: the topic is at fault
+		return
+	}
+	if s.Parent != nil && s.Parent.Depth > events.MaxDepth {
+		d.refuseSubmission(s, events.ReasonBadHeader, tooDeep(s.Workflow))
 		return
 	}
 	if d.Task != nil {
 		d.submitDuplicate(s)
 		return
 	}
-	p, deleted := d.env.Definitions.Applied(s.Workflow, s.Version)
+	if s.Ask {
+		d.answerAsk(s)
+		return
+	}
+	p, absent := d.definitionFor(s)
 	if p == nil {
 		if !d.env.DefinitionsRead {
 			d.needDefinitions = true
 			return
 		}
-		d.refuseSubmission(s, events.ReasonUnknownWorkflow, unknownOrDeleted(s, deleted))
+		d.refuseSubmission(s, events.ReasonUnknownWorkflow, absenceText(s, absent))
 		return
 	}
 	plan := PlanOf(p)
@@ -46,6 +54,17 @@ func (d *decider) handleSubmission(s *events.Submission) {
 		return
 	}
 	d.createTask(s, p, plan)
+}
+
+// definitionFor returns the definition of a new task. The task of an item runs one step of the version that its parent has.
+func (d *decider) definitionFor(s *events.Submission) (p *workflow.Program, absent Absence) {
+	if s.ItemOf() == "" {
+		return d.env.Definitions.Applied(s.Workflow, s.Version)
+	}
+	if p, ok := d.env.Definitions.Program(s.Workflow, s.Version); ok {
+		return p.ItemOfStep(s.ItemOf()), Unknown
+	}
+	return nil, Unknown
 }
 
 func (d *decider) createTask(s *events.Submission, p *workflow.Program, plan *events.Plan) {
@@ -60,7 +79,7 @@ func (d *decider) createTask(s *events.Submission, p *workflow.Program, plan *ev
 		Task: s.ID, Seq: 1, At: d.now, Cause: d.cause, Epoch: d.env.Epoch,
 		Fact: &events.TaskReceived{Workflow: def.Name, Version: def.Version, Input: input, ReplyTo: s.ReplyTo,
 			Priority: s.Priority, Labels: s.Labels, Computed: computed, CompleteBy: s.CompleteBy, Digest: s.Digest(),
-			Traceparent: s.Traceparent, Plan: plan},
+			Traceparent: s.Traceparent, Intake: s.Intake, Plan: plan, Parent: s.Parent},
 	})
 	if labelError != nil {
 		d.failTask(expressionFailed(labelError))
@@ -96,7 +115,7 @@ func (d *decider) computeLabels(s *events.Submission, p *workflow.Program, input
 // submitDuplicate answers a repeated submission with the present status. A submission with a used id and another body
 // is refused.
 func (d *decider) submitDuplicate(s *events.Submission) {
-	if s.Digest() != d.Task.Digest {
+	if s.Digest() != d.Task.Digest || s.Parent != nil && !s.Parent.Same(d.Task.Parent) {
 		d.refuseSubmission(s, events.ReasonIDConflict, "task "+quoted(s.ID)+" is there already, with another body")
 		return
 	}
@@ -108,6 +127,7 @@ func (d *decider) submitDuplicate(s *events.Submission) {
 
 func (d *decider) refuseSubmission(s *events.Submission, r events.Reason, detail string) {
 	d.markUnusable(r, detail)
+	d.refuseChild(s, r, detail)
 	if s.ReplyTo == "" {
 		return
 	}
@@ -116,9 +136,10 @@ func (d *decider) refuseSubmission(s *events.Submission, r events.Reason, detail
 }
 
 // checkReplyTo checks a reply_to, also against the prefixes that the operator permits.
-func (d *decider) checkReplyTo(topic string) *events.Unusable {
-	u := d.env.Namespace.CheckReplyTo(topic)
-	if u != nil || topic == "" || len(d.env.ReplyToPrefixes) == 0 {
+func (d *decider) checkReplyTo(s *events.Submission) *events.Unusable {
+	topic := s.ReplyTo
+	u := d.env.Namespace.CheckTaskReplyTo(s.ID, topic)
+	if u != nil || topic == "" || topic == d.env.Namespace.Schedules() || len(d.env.ReplyToPrefixes) == 0 {
 		return u
 	}
 	for _, p := range d.env.ReplyToPrefixes {
@@ -134,7 +155,7 @@ func (d *decider) checkReplyTo(topic string) *events.Unusable {
 func (d *decider) handleControl(x *events.Control) {
 	t := d.Task
 	if t == nil {
-		d.answerControl(x, 0, "there is no task "+quoted(x.Task))
+		d.answerControl(x, 0, d.unknownTask(x.Task))
 		return
 	}
 	for _, a := range t.Accepted {
@@ -149,6 +170,10 @@ func (d *decider) handleControl(x *events.Control) {
 		return
 	}
 	seq := t.Seq + 1
+	if x.DryRun && x.Command != events.Migrate {
+		d.answerControl(x, 0, "")
+		return
+	}
 	switch x.Command {
 	case events.Cancel:
 		d.cancelTask(x)
@@ -161,16 +186,24 @@ func (d *decider) handleControl(x *events.Control) {
 		d.resumeTask(x.By)
 	case events.Release:
 		d.releaseStep(x)
+	case events.Migrate:
+		if why := d.migrateTask(x); why != "" {
+			d.answerControl(x, 0, why)
+			return
+		}
 	}
-	if d.needHistory {
+	if d.needHistory || d.needDefinitions {
 		return
+	}
+	if x.DryRun {
+		seq = 0
 	}
 	d.answerControl(x, seq, "")
 }
 
 func (d *decider) cancelTask(x *events.Control) {
 	if undoHeld(d.Task) {
-		d.emit(&events.TaskCancelled{By: x.By}, time.Time{}, nil)
+		d.emit(&events.TaskCancelled{By: x.By, ForgetAt: d.forgetAt()}, time.Time{}, nil)
 		return
 	}
 	d.emit(&events.TaskUndoing{By: x.By, Ending: events.StateCancelled, Keep: x.Keep, Error: &events.Error{Code: events.CodeCancelled, Message: x.Why}}, time.Time{}, nil)
@@ -209,4 +242,14 @@ func (d *decider) releaseStep(x *events.Control) {
 	if !stillHeld(d.Task) {
 		d.resumeTask(events.By{Who: x.Who, Claimed: x.Claimed, Why: x.Why})
 	}
+}
+
+// answerAsk answers a submission that asks for the status of a task that isn't known. No task starts.
+func (d *decider) answerAsk(s *events.Submission) {
+	d.Ignored = IgnoredUnknownTask
+	if s.ReplyTo == "" {
+		return
+	}
+	n := &events.Notification{Task: s.ID, Workflow: s.Workflow, Status: events.StatusForgotten, At: d.now}
+	d.Records = append(d.Records, n.Record(d.env.Namespace, d.env.Source, s.ReplyTo, "forgotten/"+d.cause.String()))
 }

@@ -45,6 +45,7 @@ type speculation struct {
 	wroteSnapshot    bool            // the transaction contains the due part of its snapshot
 	unslottedStarted int             // number of unslotted steps that were started
 	submissions      submissionsRead
+	forgot           bool // the transaction forgets ids
 }
 
 func (w *worker) beginTransaction() *transaction {
@@ -72,7 +73,13 @@ func (tx *transaction) speculate(p *partition) *speculation {
 func (s *speculation) task(id string, defs Definitions) (t *events.Task, own bool) {
 	t, own = s.tasks[id]
 	if !own {
-		return s.partition.tasks.Task(id).Clone(), false
+		t = s.partition.tasks.Task(id).Clone()
+	}
+	if t.Forgotten(s.state.Forgot) {
+		return nil, false
+	}
+	if !own {
+		return t, false
 	}
 	if _, ok := defs.Program(t.Workflow, t.Version); !ok {
 		return t.Clone(), false
@@ -164,6 +171,10 @@ func (tx *transaction) decideInput(ctx context.Context, p *partition, r *events.
 		tx.deadletter(r, unusable)
 		return nil
 	}
+	if task == "" {
+		tx.forget(s, cause)
+		return nil
+	}
 	switch where, u := targetPartition(r, task, w.cfg.Partitions); {
 	case u != nil:
 		tx.deadletter(r, u)
@@ -216,6 +227,7 @@ func (tx *transaction) refuseStopped(s *speculation, r *events.Record, task stri
 			tx.write(a.Record(tx.worker.cfg.Namespace, tx.worker.source))
 		}
 	}
+	tx.refuseStoppedChild(in, why)
 	tx.deadletter(r, &events.Unusable{Reason: events.ReasonTaskStopped, Detail: why})
 	return nil
 }
@@ -227,7 +239,7 @@ func (tx *transaction) recordAgentReply(s *speculation, t *events.Task, in event
 	if !ok || t == nil || !t.Open() {
 		return
 	}
-	if i, ok := t.Plan.Step(r.Ref.Step); ok && t.Plan.Has(i, r.Ref.Kind) {
+	if i, ok := t.Plan.Step(r.Ref.Step); ok && t.Plan.Has(i, r.Ref.Kind) && t.Plan.StepKindOf(i, r.Ref.Kind).CallsAgent() {
 		run := t.Run(i, r.Ref.Kind)
 		if run == nil || run.Attempt != r.Ref.Attempt || !r.TokenMatches(run.TokenHash) {
 			return
@@ -435,6 +447,9 @@ func (tx *transaction) addSnapshots() {
 	}
 	for id, n := range bytes {
 		tx.counts.EventBytes += n
+		if tx.partitions[id].forgot {
+			continue // the snapshot begins with the state before the transaction, and no ids may be forgotten while it is written
+		}
 		rs, err := tx.partitions[id].partition.tasks.Snapshot(tx.worker.source, n)
 		if err != nil {
 			tx.worker.cfg.Listener.SnapshotFailed(id, err)
@@ -465,6 +480,9 @@ func (tx *transaction) rollback() {
 			t := s.partition.tasks.Task(id)
 			if t == nil || t.Plan == nil { // the transaction created or reopened it: none of its steps runs or waits
 				t = &events.Task{ID: id, State: events.StateCancelled, Plan: made.Plan}
+			}
+			if t.Plan != made.Plan { // it was migrated
+				s.partition.flow.dropTask(id)
 			}
 			s.partition.flow.refreshTask(t, tx.worker.decisionTime(s), true)
 		}

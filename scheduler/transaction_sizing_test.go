@@ -24,7 +24,7 @@ func (c slowly) Program(name string, version int) (*workflow.Program, bool) {
 	return c.catalog.Program(name, version)
 }
 
-func (c slowly) Applied(name string, version int) (*workflow.Program, bool) {
+func (c slowly) Applied(name string, version int) (*workflow.Program, Absence) {
 	time.Sleep(c.took)
 	return c.catalog.Applied(name, version)
 }

@@ -75,6 +75,7 @@ type script struct {
 	whole    Histories
 	timers   events.Timers
 	out      strings.Builder
+	version  int // to submit; 0: the newest
 }
 
 func newScript(t *testing.T) *script {
@@ -83,19 +84,27 @@ func newScript(t *testing.T) *script {
 		requests: map[string]int32{"inventory": 4, "payments": 4, "shipping": 4}}
 }
 
-// run executes a transcript: YAML up to a line of ---, then commands, which begin with "> ". It returns the
+// run executes a transcript: YAML up to a line of ---, perhaps of several versions with a line of ... between them, then commands, which begin with "> ". It returns the
 // transcript with the actual outcomes.
 func (s *script) run(src string) string {
 	definition, commands, ok := strings.Cut(src, "\n---\n")
 	if !ok {
 		s.t.Fatal("no --- between the definition and the commands")
 	}
-	d, err := workflow.ParseYAML("workflow.yaml", []byte(definition))
-	if err != nil {
-		s.t.Fatal(err)
-	}
 	s.catalog.Rejected = func(key string, err error) { s.t.Fatalf("%s: %v", key, err) }
-	s.catalog.Apply(&events.Record{Key: []byte(d.Key()), Value: d.JSON()})
+	var d *workflow.Definition
+	for version := range strings.SplitSeq(definition, "\n...\n") {
+		parsed, err := workflow.ParseYAML("workflow.yaml", []byte(version))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if d == nil {
+			d = parsed
+		} else { // the first version is submitted
+			s.version = d.Version
+		}
+		s.catalog.Apply(&events.Record{Key: []byte(parsed.Key()), Value: parsed.JSON()})
+	}
 	s.out.WriteString(definition + "\n---\n")
 	for line := range strings.Lines(commands) {
 		line = strings.TrimRight(line, "\n")
@@ -143,9 +152,9 @@ func (s *script) command(name string, words []string, line string) {
 	}
 	switch words[0] {
 	case "submit": // submit JSON
-		s.decide(events.Tasks, &events.Submission{ID: "t", Workflow: name, Input: rest(1), ReplyTo: "app.replies"})
+		s.decide(events.Tasks, &events.Submission{ID: "t", Workflow: name, Version: s.version, Input: rest(1), ReplyTo: "app.replies"})
 	case "submit-by": // submit-by DURATION JSON
-		s.decide(events.Tasks, &events.Submission{ID: "t", Workflow: name, Input: rest(2), CompleteBy: s.start.Add(s.duration(words[1]))})
+		s.decide(events.Tasks, &events.Submission{ID: "t", Workflow: name, Version: s.version, Input: rest(2), CompleteBy: s.start.Add(s.duration(words[1]))})
 	case "submit-labels": // submit-labels LABELS JSON
 		submission := &events.Submission{ID: "t", Workflow: name, Input: rest(2)}
 		if err := json.Unmarshal([]byte(words[1]), &submission.Labels); err != nil {
@@ -194,6 +203,10 @@ func (s *script) command(name string, words []string, line string) {
 		s.decide(events.Controls, s.control(events.Release, func(x *events.Control) {
 			x.Step, x.As, x.Output = words[1], events.StepState(words[2]), rest(3)
 		}))
+	case "migrate", "migrate-dry": // migrate VERSION
+		s.decide(events.Controls, s.control(events.Migrate, func(x *events.Control) {
+			x.Version, x.DryRun = s.number(words[1]), words[0] == "migrate-dry"
+		}))
 	case "signal": // signal JSON, without the task
 		s.signal(rest(1))
 	case "signals": // signals N NAME: N signals of their own
@@ -207,7 +220,9 @@ func (s *script) command(name string, words []string, line string) {
 	case "state":
 		s.state()
 	default:
-		s.t.Fatalf("no command %q", words[0])
+		if !s.childCommand(name, words, rest(2)) {
+			s.t.Fatalf("no command %q", words[0])
+		}
 	}
 }
 
@@ -327,6 +342,9 @@ func (s *script) record(r *events.Record) {
 		}
 		s.say(fmt.Sprintf("  alert %s %s: %s", a.Code, a.Step, a.Message))
 	default:
+		if s.childRecord(r) {
+			return
+		}
 		q, err := events.DecodeRequest(r)
 		if err != nil {
 			s.t.Fatal(err)
@@ -362,6 +380,9 @@ func (s *script) event(e *events.Event, r *events.Record) {
 	if len(data) > 0 {
 		text, _ := json.Marshal(data)
 		line += " " + string(text)
+	}
+	if f, ok := e.Fact.(*events.TaskMigrated); ok {
+		line += fmt.Sprintf(" to=%d", f.Version)
 	}
 	if f, ok := e.Fact.(*events.TaskSignalled); ok && f.By != "" {
 		line += " by=" + f.By

@@ -203,6 +203,7 @@ func (w *worker) save(now time.Time) {
 		}
 		p.tasks.Save()
 		w.recordFlushed(p)
+		w.cfg.Listener.Ended(p.id, p.tasks.Kept(), p.tasks.TakeForgets())
 	}
 	if due {
 		w.savedAt = now
@@ -243,7 +244,7 @@ func (w *worker) decisionTime(s *speculation) time.Time {
 }
 
 func (w *worker) decisionEnv(s *speculation) Env {
-	env := Env{Now: w.decisionTime(s), Namespace: w.cfg.Namespace, Source: w.source, Partition: s.partition.id, Epoch: s.state.Epoch,
+	env := Env{Now: w.decisionTime(s), Namespace: w.cfg.Namespace, Source: w.source, Partition: s.partition.id, Epoch: s.state.Epoch, Forgot: s.state.Forgot,
 		Definitions: w.cfg.Catalog, ReplyToPrefixes: w.cfg.ReplyToPrefixes, Token: w.cfg.token}
 	env.Requests, env.Leaderless = w.requests.partitions()
 	env.Unwritable, env.tooLarge = w.requests.unwritable(), w.tooLarge

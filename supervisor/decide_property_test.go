@@ -19,8 +19,9 @@ func drawDue(t *rapid.T) events.Due {
 		return time.Duration(rapid.IntRange(0, most).Draw(t, name)) * time.Millisecond
 	}
 	p := events.Policy{
-		Timer:        rapid.SampledFrom([]events.TimerKind{events.TimerTask, events.TimerAttempt, events.TimerFailed, events.TimerWaiting}).Draw(t, "timer"),
+		Timer:        rapid.SampledFrom([]events.TimerKind{events.TimerTask, events.TimerAttempt, events.TimerFailed, events.TimerWaiting, events.TimerStep}).Draw(t, "timer"),
 		FailureCount: rapid.IntRange(0, 6).Draw(t, "failures"), CooledDown: rapid.Bool().Draw(t, "cooled_down"),
+		Final:   rapid.Bool().Draw(t, "final"),
 		OnError: rapid.SampledFrom([]string{events.OnErrorUndo, events.OnErrorHold, events.OnErrorUndo, "explode"}).Draw(t, "on_error"),
 		Attempts: events.Attempts{CompleteWithin: time.Millisecond + ms("complete_within", 60_000), MaxAttempts: rapid.IntRange(1, 5).Draw(t, "max_attempts"),
 			Backoff: ms("backoff", 5000), Factor: rapid.Float64Range(1, 10).Draw(t, "factor"), Max: ms("max", 60_000), CoolDown: ms("cool_down", 300_000)},
@@ -28,7 +29,7 @@ func drawDue(t *rapid.T) events.Due {
 	if rapid.Bool().Draw(t, "bounded") {
 		p.CompleteBy = epoch.Add(ms("complete_by", 600_000))
 	}
-	slot := events.Slot{Step: rapid.StringMatching(`[a-z/ é]{1,12}`).Draw(t, "step"), Kind: rapid.SampledFrom([]events.Kind{events.Do, events.Undo}).Draw(t, "kind")}
+	slot := events.Slot{Step: rapid.StringMatching(`[a-z/ é]{1,12}`).Draw(t, "step"), Kind: rapid.SampledFrom([]events.Kind{events.Do, events.Undo, events.Check}).Draw(t, "kind")}
 	if p.Timer == events.TimerTask {
 		slot = events.Slot{}
 	}

@@ -204,6 +204,9 @@ func (s *Supervisor) finishBatch(done batch) {
 	p.failures = 0
 	at := done.at.Add(done.took)
 	here := s.partitions[p.id] == p
+	if done.forget {
+		s.listener.Asked(events.ActionForget)
+	}
 	for i := range done.asks {
 		a := &done.asks[i]
 		if here {
@@ -223,19 +226,22 @@ func (s *Supervisor) finishBatch(done batch) {
 // written.
 func (s *Supervisor) askDue(ctx context.Context, log Log, ps []*partition, now, local time.Time) {
 	for _, p := range ps {
-		due := p.due(now, local)
-		if len(due) == 0 {
+		due, forget := p.due(now, local), p.forgets(now, local, forgetEverySweeps*s.cfg.SweepInterval)
+		if len(due) == 0 && !forget {
 			continue
 		}
+		if forget {
+			p.forgetAskedAt = local
+		}
 		p.sending = true
-		s.send(ctx, log, batch{to: p, asks: decide(due, now), at: now})
+		s.send(ctx, log, batch{to: p, asks: decide(due, now), forget: forget, at: now})
 	}
 }
 
 // send writes a batch concurrently with the loop. A partition that can't be written to delays neither the loop nor
 // other partitions.
 func (s *Supervisor) send(ctx context.Context, log Log, batch batch) {
-	rs := make([]events.Record, 0, len(batch.asks))
+	rs := make([]events.Record, 0, len(batch.asks)+1)
 	for i := range batch.asks {
 		a := &batch.asks[i]
 		if a.recovery == nil {
@@ -246,6 +252,10 @@ func (s *Supervisor) send(ctx context.Context, log Log, batch batch) {
 		}
 		// The inboxes have the same partitions as the events.
 		rs = append(rs, a.recovery.Record(s.cfg.Namespace, s.cfg.Source, batch.to.id))
+	}
+	if batch.forget {
+		forget := events.Recovery{Action: events.ActionForget}
+		rs = append(rs, forget.Record(s.cfg.Namespace, s.cfg.Source, batch.to.id))
 	}
 	s.background.Go(func() {
 		if len(rs) > 0 {

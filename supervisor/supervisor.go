@@ -85,6 +85,8 @@ type Index interface {
 	Earliest() (time.Time, bool)
 	// Armed counts the armed timers.
 	Armed() int
+	// ForgetDue is from when on ids of ended tasks may be forgotten; false: none may be.
+	ForgetDue() (time.Time, bool)
 }
 
 // History reads a partition of events, or of snapshots, to the high watermark at the call. It is called from several
@@ -212,9 +214,11 @@ type Supervisor struct {
 type batch struct {
 	to   *partition
 	asks []timerAsk
-	at   time.Time // corrected time of the decision
-	took time.Duration
-	err  error
+	// forget: it asks to forget ids, too.
+	forget bool
+	at     time.Time // corrected time of the decision
+	took   time.Duration
+	err    error
 }
 
 // endedSendsMax is how many ended sends the loop may still have to handle; further senders block.

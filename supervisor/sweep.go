@@ -15,6 +15,10 @@ const (
 	// MinSleep prevents a busy loop for an instant that has passed.
 	MinSleep = time.Millisecond
 
+	// forgetEverySweeps is how often a partition is asked to forget ids, at most, in sweep intervals: once a minute by
+	// default. One request is for all ids.
+	forgetEverySweeps = 60
+
 	// SaveInterval and SaveRecords limit how far a partition's stored state may be behind. A restart reads that
 	// again.
 	SaveInterval = time.Second
@@ -52,6 +56,8 @@ type partition struct {
 	sending  bool
 	failures int
 	resumeAt time.Time
+	// forgetAskedAt is when forgetting was asked for last (local).
+	forgetAskedAt time.Time
 }
 
 // beginAssignment begins a new assignment. The applied state stays, since it is the log's. Other owners may have
@@ -80,6 +86,15 @@ func (p *partition) due(now, local time.Time) []events.Due {
 		return nil
 	}
 	return p.deadlines.Due(known, PageSize)
+}
+
+// forgets reports whether to ask the partition to forget ids.
+func (p *partition) forgets(now, local time.Time, every time.Duration) bool {
+	if !p.restored || p.sending || local.Before(p.resumeAt) || local.Sub(p.forgetAskedAt) < every {
+		return false
+	}
+	at, ok := p.deadlines.ForgetDue()
+	return ok && !at.After(p.knownUntil(now))
 }
 
 // pauseAfterFailure pauses the partition after a failed batch.

@@ -54,6 +54,7 @@ type still struct{ at time.Time }
 
 func (still) Apply(*events.Record) error                { return nil }
 func (still) ExpectLastEvent() int64                    { return 0 }
+func (still) ForgetDue() (at time.Time, ok bool)        { return at, false }
 func (still) CheckReadTo(int64) error                   { return nil }
 func (still) Next() int64                               { return 0 }
 func (still) At() time.Time                             { return time.Time{} }

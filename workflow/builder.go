@@ -27,6 +27,12 @@ func (b *Builder) OnError(what string) *Builder {
 	return b
 }
 
+// DedupeFor sets how long the ids of ended tasks are known at least. Without it they are known for ever.
+func (b *Builder) DedupeFor(d time.Duration) *Builder {
+	b.d.DedupeFor = Duration(d)
+	return b
+}
+
 // AttemptWithin bounds one attempt of each step that has no deadline of its own.
 func (b *Builder) AttemptWithin(d time.Duration) *Builder {
 	b.d.Defaults.CompleteWithin = Duration(d)

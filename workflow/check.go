@@ -43,6 +43,7 @@ func checkStructure(d *Definition, f *faults) {
 	if d.OnError != OnErrorUndo && d.OnError != OnErrorHold {
 		f.add("on_error", fmt.Sprintf("%q is neither undo nor hold", d.OnError), suggest(d.OnError, []string{OnErrorUndo, OnErrorHold}))
 	}
+	checkDuration(f, "dedupe_for", d.DedupeFor, false)
 	checkDuration(f, "defaults.complete_within", d.Defaults.CompleteWithin, false)
 	d.checkFits(f, "defaults.complete_within", d.Defaults.CompleteWithin)
 	checkRetry(f, "defaults.retry", d.Defaults.Retry)
@@ -133,8 +134,10 @@ func (d *Definition) checkStep(f *faults, s *Step) {
 	k := f.kindOf(s, path)
 	k.check(f, d, s, path)
 	k.checkShared(f, s, path)
+	checkVersion(f, k, s, path)
 	checkRetry(f, path+".retry", s.Retry)
 	checkCatch(f, path+".catch", s.Catch)
+	checkEach(f, s, path)
 	checkRepeat(f, d, s.Repeat, path+".repeat")
 	checkCheck(f, d, s, path+".check")
 	if u := s.Undo; u != nil {

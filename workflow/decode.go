@@ -34,6 +34,8 @@ func decodeDefinition(root *node, f *faults, stored bool) *Definition {
 			d.CompleteWithin = c.duration(v, path)
 		case "on_error":
 			d.OnError = c.text(v, path)
+		case "dedupe_for":
+			d.DedupeFor = c.duration(v, path)
 		case "defaults":
 			d.Defaults = c.defaults(v, path)
 		case "labels":
@@ -262,6 +264,14 @@ func (c *decoder) stepField(s *Step, m member, path string) {
 			return
 		}
 		s.When = c.text(v, path)
+	case "for_each":
+		s.ForEach = c.text(v, path)
+	case "max_parallel":
+		s.MaxParallel = c.integer(v, path, fmt.Sprintf("write a whole number from 1 to %d", MaxParallel))
+	case "on_item_error":
+		s.OnItemError = c.text(v, path)
+	case "outputs":
+		s.Outputs = c.text(v, path)
 	case "input":
 		s.Input = c.tree(v, path, 0)
 	case "complete_within":
@@ -276,6 +286,8 @@ func (c *decoder) stepField(s *Step, m member, path string) {
 		s.Repeat = c.repeat(v, path)
 	case "check":
 		s.Check = c.check(v, path)
+	case "version":
+		s.Version = c.integer(v, path, "write 1 or more, or remove the field")
 	case "pivot":
 		s.Pivot = c.boolean(v, path)
 	case "undo":

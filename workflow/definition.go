@@ -45,8 +45,11 @@ type Definition struct {
 	CompleteWithin Duration `json:"complete_within"`
 	// OnError says what happens when a step fails or the task's complete-by passes: OnErrorUndo (the default) or
 	// OnErrorHold.
-	OnError  string   `json:"on_error"`
-	Defaults Defaults `json:"defaults"`
+	OnError string `json:"on_error"`
+	// DedupeFor is how long the id of an ended task is known at least: until then, a repeated submission starts no second
+	// task. 0: for ever.
+	DedupeFor Duration `json:"dedupe_for"`
+	Defaults  Defaults `json:"defaults"`
 	// Labels are computed when a task is received, and added to those of its submission; of the same name, the
 	// submission's counts. A value is text that may contain expressions, which can't name steps. At most events.MaxLabels.
 	Labels map[string]string `json:"labels"`
@@ -66,7 +69,7 @@ type Defaults struct {
 }
 
 // Step is one step of a workflow. Its own fields make its kind: Agent and Operation a call of an agent, Wait or WaitUntil
-// a wait, Signal one for a signal.
+// a wait, Signal one for a signal, Workflow a child task.
 type Step struct {
 	ID        string `json:"-"`
 	Agent     string `json:"agent"`
@@ -76,10 +79,24 @@ type Step struct {
 	// WaitUntil is an instant as in RFC 3339, or an expression that gives a timestamp. One in the past ends at once.
 	WaitUntil string `json:"wait_until"`
 	// Signal is the name of the signal that the step waits for. Its CompleteWithin is required.
-	Signal string   `json:"signal"`
-	Needs  []string `json:"needs"`
+	Signal string `json:"signal"`
+	// Workflow is the workflow of the child task that the step runs, and Version its version; 0: the newest when the child
+	// starts. ChildID is the child's id, which may have expressions. Empty: <task>/<step>.
+	Workflow string   `json:"workflow"`
+	Version  int      `json:"version"`
+	ChildID  string   `json:"id"`
+	Needs    []string `json:"needs"`
 	// When is an expression "${ ... }" with a boolean result; false skips the step. Empty: true.
 	When string `json:"when"`
+	// ForEach is an expression "${ ... }" that gives a list. The step runs once for each item, as a task of its own, and
+	// its output is the list of outputs, in the order of the items. Empty: the step runs once.
+	ForEach     string `json:"for_each"`
+	MaxParallel int    `json:"max_parallel"` // items that run at the same time; 1 to MaxParallel; 0: DefaultParallel
+	// OnItemError is OnItemErrorFail, or OnItemErrorCollect: an item's output is then {"error": {...}}. Empty: fail.
+	OnItemError string `json:"on_item_error"`
+	// Outputs is OutputsList, or OutputsSummary: the step's output is {"count", "completed", "failed"}, and the items' own
+	// outputs are in their tasks. Empty: list.
+	Outputs string `json:"outputs"`
 	// Input is a tree like Definition.Output; nil: an empty object.
 	Input          any       `json:"input"`
 	CompleteWithin *Duration `json:"complete_within"` // of one attempt; nil: as in Defaults

@@ -172,7 +172,7 @@ func TestBounds(t *testing.T) {
 }
 
 func TestDuration(t *testing.T) {
-	for text, want := range map[string]string{"30m0s": "30m", "1h0m0s": "1h", "90s": "1m30s", "200ms": "200ms", "1h0m1s": "1h0m1s", "0": "0s", "1h30m": "1h30m"} {
+	for text, want := range map[string]string{"30m0s": "30m", "1h0m0s": "1h", "90s": "1m30s", "200ms": "200ms", "1h0m1s": "1h0m1s", "0": "0s", "1h30m": "1h30m", "30d": "720h", "1d12h": "36h", "3650d": "87600h"} {
 		d, err := ParseDuration(text)
 		if err != nil || d.String() != want {
 			t.Errorf("%s: %s, %v; want %s", text, d, err, want)
@@ -181,8 +181,10 @@ func TestDuration(t *testing.T) {
 			t.Errorf("%s came back as %s, %v", d, back, err)
 		}
 	}
-	if _, err := ParseDuration("1d"); err == nil {
-		t.Error("1d was read")
+	for _, text := range []string{"d", "1.5d", "-1d", "1d-1h", "1d+1h", "1d1d", "1dx", "3651d", "1d2562047h", "1h1d"} {
+		if d, err := ParseDuration(text); err == nil {
+			t.Errorf("%s was read as %s", text, d)
+		}
 	}
 }
 

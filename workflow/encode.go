@@ -99,6 +99,7 @@ func (d *Definition) encode(stored bool) []byte {
 	w.integer("version", d.Version)
 	w.duration("complete_within", d.CompleteWithin)
 	w.text("on_error", d.OnError)
+	w.duration("dedupe_for", d.DedupeFor)
 	if d.Defaults != (Defaults{}) {
 		w.field("defaults")
 		w.openObject()
@@ -127,8 +128,13 @@ func (w *writer) step(s *Step) {
 	for _, t := range s.kind().texts(s) {
 		w.text(t.name, *t.value)
 	}
+	w.integer("version", s.Version)
 	w.texts("needs", s.Needs)
 	w.text("when", s.When)
+	w.text("for_each", s.ForEach)
+	w.integer("max_parallel", s.MaxParallel)
+	w.text("on_item_error", s.OnItemError)
+	w.text("outputs", s.Outputs)
 	w.tree("input", s.Input)
 	w.optionalDuration("complete_within", s.CompleteWithin)
 	w.optionalDuration("heartbeat", s.Heartbeat)

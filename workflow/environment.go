@@ -36,6 +36,8 @@ const (
 	variableInput     = "input"
 	variableSteps     = "steps"
 	variableOutput    = "output" // of a call, in Repeat.Until
+	variableItem      = "item"   // of a step with for_each
+	variableIndex     = "index"
 	variableSeparator = "."
 )
 
@@ -77,6 +79,9 @@ const (
 	stepState
 	stepError
 	callOutput
+	scopeItem
+	scopeIndex
+	namedValue // of a Form; step is its index
 )
 
 // variable is the meaning of a name such as steps.charge.output.
@@ -88,8 +93,10 @@ type variable struct {
 // variables returns the names of all variables for the expressions of a definition. references checks which steps an
 // expression may name; its message is better than CEL's "undeclared".
 func variables(d *Definition) (map[string]variable, []cel.EnvOption) {
-	vars := map[string]variable{variableInput: {kind: scopeInput}, variableOutput: {kind: callOutput}}
-	opts := []cel.EnvOption{cel.Variable(variableInput, cel.DynType), cel.Variable(variableOutput, cel.DynType)}
+	vars := map[string]variable{variableInput: {kind: scopeInput}, variableOutput: {kind: callOutput},
+		variableItem: {kind: scopeItem}, variableIndex: {kind: scopeIndex}}
+	opts := []cel.EnvOption{cel.Variable(variableInput, cel.DynType), cel.Variable(variableOutput, cel.DynType),
+		cel.Variable(variableItem, cel.DynType), cel.Variable(variableIndex, cel.IntType)}
 	for _, f := range taskFields {
 		name := variableTask + variableSeparator + f.name
 		vars[name] = variable{kind: f.kind}
@@ -102,7 +109,11 @@ func variables(d *Definition) (map[string]variable, []cel.EnvOption) {
 				continue // a fault that checkStructure reports
 			}
 			vars[name] = variable{kind: f.kind, step: i}
-			opts = append(opts, cel.Variable(name, f.cel))
+			of := f.cel
+			if f.name == fieldOutput && d.Steps[i].Summarizes() { // so that a use of it as a list is a fault of the definition
+				of = cel.MapType(cel.StringType, cel.DynType)
+			}
+			opts = append(opts, cel.Variable(name, of))
 		}
 	}
 	return vars, opts

@@ -72,6 +72,7 @@ type scope struct {
 	visible func(step int) bool // nil: no step has run
 	// callOutput is true if the variable output is the output of a call.
 	callOutput bool
+	item       itemScope
 }
 
 // compiler compiles the expressions of a definition.
@@ -80,12 +81,19 @@ type compiler struct {
 	f    *faults
 	env  *cel.Env
 	vars map[string]variable
+	// names are the variables of a Form; nil: those of a workflow.
+	names []string
 }
 
 // wanted is the type that an expression must give.
 type wanted struct {
 	is        *cel.Type
 	name, fix string
+}
+
+// accepts reports whether an expression of a type may give a value of the wanted type. The elements of a list don't matter.
+func (w *wanted) accepts(t *cel.Type) bool {
+	return t.IsExactType(w.is) || t.Kind() == types.DynKind || t.Kind() == types.ListKind && w.is.Kind() == types.ListKind
 }
 
 var wantBoolean = wanted{cel.BoolType, "a boolean", "compare it with something"}
@@ -119,7 +127,9 @@ func (c *compiler) expression(pl location, text string, sc scope, want *wanted) 
 	refs := &references{d: c.d, scope: sc, fault: func(e ast.Expr, what, fix string) {
 		fault(info.GetStartLocation(rootOf(e).ID()), what, fix)
 	}}
-	refs.check(tree.NativeRep().Expr())
+	if c.names == nil {
+		refs.check(tree.NativeRep().Expr())
+	}
 	if len(c.f.list) > known {
 		return nil
 	}
@@ -128,7 +138,7 @@ func (c *compiler) expression(pl location, text string, sc scope, want *wanted) 
 		c.issues(issues, text, fault)
 		return nil
 	}
-	if t := checked.OutputType(); want != nil && !t.IsExactType(want.is) && t.Kind() != types.DynKind {
+	if t := checked.OutputType(); want != nil && !want.accepts(t) {
 		fault(start, "this gives "+t.String()+", want "+want.name, want.fix)
 		return nil
 	}
@@ -169,7 +179,7 @@ func (c *compiler) issues(issues *cel.Issues, text string, fault func(common.Loc
 		what, fix := firstLine(e.Message), ""
 		if m := undeclared.FindStringSubmatch(what); m != nil {
 			name, _, _ := strings.Cut(m[1], variableSeparator)
-			what, fix = "unknown name "+name, suggest(name, []string{variableInput, variableTask, variableSteps})
+			what, fix = "unknown name "+name, suggest(name, c.variables())
 			switch {
 			case strings.HasPrefix(text[offsetOf(text, e.Location):], "("):
 				what, fix = "no function is called "+m[1], "use those of CEL's standard and math; there is no clock and no randomness"
@@ -183,6 +193,14 @@ func (c *compiler) issues(issues *cel.Issues, text string, fault func(common.Loc
 		}
 		fault(at, what, fix)
 	}
+}
+
+// variables returns the names that expressions can begin with.
+func (c *compiler) variables() []string {
+	if c.names != nil {
+		return c.names
+	}
+	return []string{variableInput, variableTask, variableSteps}
 }
 
 func firstLine(s string) string {

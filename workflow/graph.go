@@ -89,6 +89,9 @@ func (d *Definition) graphText() string {
 
 // notes returns what a graph says of a step besides its kind.
 func (s *Step) notes() (notes []string) {
+	if each := eachOf(s); each != "" {
+		notes = append(notes, each)
+	}
 	if again := repeatOf(s); again != "" {
 		notes = append(notes, again)
 	}
@@ -132,6 +135,9 @@ func (d *Definition) label(i int) []string {
 	s := &d.Steps[i]
 	what, _ := s.kind().label(d, i)
 	lines := []string{s.ID, what}
+	if each := eachOf(s); each != "" {
+		lines = append(lines, each)
+	}
 	if again := repeatOf(s); again != "" {
 		lines = append(lines, again)
 	}

@@ -60,6 +60,12 @@ func (p *rawPath) append(out []byte, s *Scope, text bool) ([]byte, bool) {
 		raw, ok = p.follow(s.step(p.from.step).Output, s.Work)
 	case stepError:
 		raw, ok = p.follow(s.step(p.from.step).Error, nil)
+	case scopeItem:
+		raw, ok = p.follow(s.Item, nil)
+	case callOutput:
+		raw, ok = p.follow(s.CallOutput, nil)
+	case namedValue:
+		return p.appendNamed(out, s, text)
 	default:
 		return p.appendScope(out, s, text)
 	}
@@ -87,12 +93,14 @@ func (p *rawPath) appendScope(out []byte, s *Scope, text bool) ([]byte, bool) {
 		return strconv.AppendInt(out, int64(s.Version), 10), ok
 	case taskPriority:
 		return strconv.AppendInt(out, int64(s.Priority), 10), ok
+	case scopeIndex:
+		return strconv.AppendInt(out, int64(s.Index), 10), ok
 	case taskLabels:
 		if len(p.links) != 1 || p.links[0].isIndex {
 			return out, false
 		}
 		v, ok = s.Labels[p.links[0].name]
-	case scopeInput, stepOutput, stepError, callOutput: // JSON values, which aren't text
+	case scopeInput, stepOutput, stepError, callOutput, scopeItem, namedValue: // JSON values, which aren't text
 	}
 	switch {
 	case !ok:

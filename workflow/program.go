@@ -21,14 +21,16 @@ type Program struct {
 	steps  []stepProgram
 	labels []labelProgram
 	output *template
+	itemOf string // the step whose items the program is for; empty: it is a workflow's
 }
 
 type stepProgram struct {
-	when  *expression // nil: always
-	input *template   // nil: {}
-	undo  *template   // nil: none
-	until *expression // nil: the step isn't repeated
-	own   any         // what the step's kind compiled
+	when  *expression  // nil: always
+	input *template    // nil: {}
+	undo  *template    // nil: none
+	until *expression  // nil: the step isn't repeated
+	own   any          // what the step's kind compiled
+	each  *eachProgram // nil: the step runs once
 }
 
 // Scope is the part of a task that expressions can read. Raw messages are JSON; nil is null. Steps has the indexes of
@@ -41,8 +43,13 @@ type Scope struct {
 	Labels   map[string]string
 	Input    json.RawMessage
 	Steps    []StepScope
-	// CallOutput is the variable output, which only Repeat.Until can use.
+	// CallOutput is the variable output, which only Repeat.Until can use, and Undo.Input in the task of an item.
 	CallOutput json.RawMessage
+	// Item and Index are the variables of a step with for_each.
+	Item  json.RawMessage
+	Index int
+	// Named are the values of a Form's variables.
+	Named []Value
 	// Work is shared by several evaluations. If it is nil, only the bounds of a single evaluation apply.
 	Work *Work
 }
@@ -109,11 +116,20 @@ func compile(d *Definition, f *faults) *Program {
 		if s.When != "" {
 			sp.when = c.single(s.When, path+".when", before, &wantBoolean)
 		}
+		inputScope := before
+		if s.ForEach != "" {
+			sp.each = c.each(i, path, before)
+			inputScope.item = withItem
+		}
 		if k := s.kind(); k.compile != nil {
-			sp.own = k.compile(c, s, path, before)
+			sp.own = k.compile(c, s, path, inputScope)
 		}
 		if s.Input != nil {
-			sp.input = c.template(s.Input, path+".input", before)
+			sp.input = c.template(s.Input, path+".input", inputScope)
+		}
+		if s.ForEach != "" { // the rest is evaluated in the tasks of the items
+			p.steps = append(p.steps, sp)
+			continue
 		}
 		if s.Repeat != nil && s.Repeat.Until != "" {
 			sp.until = c.single(s.Repeat.Until, path+".repeat.until", scope{step: i, visible: before.visible, callOutput: true}, &wantBoolean)
@@ -180,6 +196,9 @@ func (p *Program) UndoInput(step int, s Scope) (json []byte, has bool, err error
 	t := p.steps[step].undo
 	if t == nil {
 		return nil, false, nil
+	}
+	if p.itemOf != "" {
+		s.CallOutput = s.step(step).Output
 	}
 	if json, err = t.render(p, &s); err != nil {
 		return nil, true, err
@@ -248,6 +267,10 @@ func (a *activation) resolve(v variable, name string) ref.Val {
 		return types.String(a.s.step(v.step).State)
 	case callOutput:
 		return document(a.s.CallOutput, name)
+	case scopeItem:
+		return document(a.s.Item, "the item")
+	case scopeIndex:
+		return types.Int(a.s.Index)
 	case taskID:
 		return types.String(a.s.TaskID)
 	case taskWorkflow:
@@ -256,6 +279,8 @@ func (a *activation) resolve(v variable, name string) ref.Val {
 		return types.Int(a.s.Version)
 	case taskPriority:
 		return types.Int(a.s.Priority)
+	case namedValue:
+		return a.named(v.step, name)
 	case taskLabels:
 		return &object{raw: labels(a.s.Labels)}
 	}

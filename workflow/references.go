@@ -76,7 +76,18 @@ func (r *references) check(e ast.Expr) {
 		if slices.Contains(r.locals, s.root) {
 			return
 		}
+		if r.item == inItemTask {
+			if what, fix := r.outsideItem(s); what != "" {
+				r.fault(e, what, fix)
+				return
+			}
+		}
 		switch s.root {
+		case variableItem, variableIndex:
+			if what, fix := r.checkItem(s); what != "" {
+				r.fault(e, what, fix)
+				return
+			}
 		case variableTask:
 			r.checkTask(e, s)
 			return
@@ -120,7 +131,8 @@ func (r *references) comprehension(e ast.Expr) {
 	c := e.AsComprehension()
 	r.check(c.IterRange())
 	r.check(c.AccuInit())
-	if v := c.IterVar(); v == variableTask || v == variableInput || v == variableSteps || v == variableOutput && r.callOutput {
+	if v := c.IterVar(); v == variableTask || v == variableInput || v == variableSteps || v == variableOutput && r.callOutput ||
+		r.item != noItem && (v == variableItem || v == variableIndex) {
 		r.fault(e, "the variable "+v+" of a macro hides the "+v+" of the workflow", "give it another name")
 	}
 	outer := r.locals

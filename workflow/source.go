@@ -107,6 +107,7 @@ func (s *source) markExpressions(d *Definition) {
 			walk(*t.value, path+"."+t.name)
 		}
 		walk(step.When, path+".when")
+		walk(step.ForEach, path+".for_each")
 		walk(step.Input, path+".input")
 		if step.Repeat != nil {
 			walk(step.Repeat.Until, path+".repeat.until")

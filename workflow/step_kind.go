@@ -37,7 +37,7 @@ type stepText struct {
 }
 
 // sharedFields are the fields that several kinds of steps may have.
-var sharedFields = []string{"input", "complete_within", "heartbeat", "retry", "repeat", "check", "undo"}
+var sharedFields = []string{"input", "complete_within", "heartbeat", "retry", "repeat", "check", "undo", "for_each"}
 
 // stepKinds are the registered kinds, in the order of their names.
 var stepKinds []*stepKind

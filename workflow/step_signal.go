@@ -8,9 +8,10 @@ func init() {
 		texts: func(s *Step) []stepText {
 			return []stepText{{"signal", &s.Signal, "write the name of the signal"}}
 		},
-		shared:  []string{"complete_within"},
-		instead: map[string]string{"retry": "a signal that doesn't come isn't retried", "undo": "a signal has no effect", "input": "a signal gets none; its data is the step's output"},
-		check:   checkSignal,
+		shared: []string{"complete_within"},
+		instead: map[string]string{"retry": "a signal that doesn't come isn't retried", "undo": "a signal has no effect", "input": "a signal gets none; its data is the step's output",
+			"for_each": "a step waits for one signal; a workflow with a signal step can be run for each item"},
+		check: checkSignal,
 		label: func(d *Definition, step int) (what, detail string) {
 			s := &d.Steps[step]
 			if s.CompleteWithin != nil {

@@ -19,7 +19,7 @@ func init() {
 			return []stepText{{"wait", &s.Wait, "write a duration such as 10m"}, {"wait_until", &s.WaitUntil, "write an instant such as 2027-01-31T08:00:00Z"}}
 		},
 		instead: map[string]string{"complete_within": "the wait ends by itself", "heartbeat": "no agent works on it", "retry": "a wait can't fail", "undo": "a wait has no effect", "repeat": "a wait is not repeated", "check": "a wait has no effect",
-			"input": "a wait gets none"},
+			"input": "a wait gets none", "for_each": "one wait is enough for all items: put it before or behind the step"},
 		normalize: normalizeWait,
 		check:     checkWait,
 		compile:   compileWait,

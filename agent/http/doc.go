@@ -10,7 +10,7 @@
 //	Idempotency-Key         the same for every attempt at the step
 //	X-Waybill-Complete-By   RFC 3339, UTC, milliseconds, by the brokers' clock
 //	X-Waybill-Timeout-Ms    the time left for the answer
-//	X-Waybill-Request       <task>/<step>/<do|undo>/<attempt>
+//	X-Waybill-Request       <task>/<step>/<do|undo|check>/<attempt>
 //	X-Waybill-Operation     the operation
 //	traceparent             if the task has one
 //	X-Waybill-Heartbeat-Ms  if the step has a heartbeat: answer more often, with 202 while the work goes on
@@ -37,6 +37,9 @@
 // this one ends. See docs/adr/0039-http-services-are-polled.md.
 //
 // The scheduler doesn't undo a rejected step. So a service that returns another 4xx must not have done the work.
+//
+// The body of a 2xx is the answer to a check, too (docs/guides/unknown-effects.md). No status says that nothing happened: a check that
+// gets a 404 is rejected, and the effect stays unknown.
 //
 // Retry-After is in seconds or a date. It delays the next call, or the next attempt if this one has too little time
 // left. The output of a 2xx without a body is null. The output of a 2xx with text that isn't JSON is

@@ -263,10 +263,16 @@ func (l *incompletePartitions) partialError() error {
 }
 
 // shouldReadLog reports whether the log is to be read after err, and prints a note unless there simply was no
-// console. It is false for a console that the user named.
+// console. It is false for a console that the user named, and for a request that is itself at fault: the log has the same
+// answer.
 func (c *apiClient) shouldReadLog(note io.Writer, err error) bool {
-	p, problem := errors.AsType[*consoleapi.Problem](err)
-	if !c.discovered || errors.Is(err, context.Canceled) || problem && p.Status == http.StatusNotFound {
+	if p, problem := errors.AsType[*consoleapi.Problem](err); problem {
+		switch p.Status {
+		case http.StatusBadRequest, http.StatusNotFound, http.StatusConflict:
+			return false
+		}
+	}
+	if !c.discovered || errors.Is(err, context.Canceled) {
 		return false
 	}
 	fmt.Fprintf(note, "waybill: reading the log: %s\n", printable(err.Error()))

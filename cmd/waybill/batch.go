@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/batch"
 	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/logclient"
@@ -28,9 +28,11 @@ others at --rate. It stops when the fault recurs: when a canary, or one of a sam
 again. The terms of a filter: docs/reference/http-api.md. Tasks in a state that doesn't allow the command are
 left out.
 
-Each task's request id follows from --batch and the task. Repeated with the same --batch, a batch has no second
-effect. With --results it keeps each result in a file, and repeated with the same file it goes on. Exit code
-4: stopped, because it recurs. 6: the canary took too long. 7: a command wasn't answered. 8: some were refused.`
+A console runs the batch, and this command follows it. The batch goes on if this command ends, or if the
+console is killed and another one runs: see waybill batch. Without a console this command runs the batch
+itself. If it ends early, the batch goes on when a console starts, or when the command is repeated with the
+same --batch. No task gets a second command. Exit code 4: stopped, because it recurs. 6: the canary took too
+long. 7: a command wasn't answered. 8: some were refused.`
 
 // batchOptions are the flags of a command to many tasks.
 type batchOptions struct {
@@ -38,8 +40,8 @@ type batchOptions struct {
 	filter  string
 	plan    batch.Plan
 	id      string
-	results string
 	preview bool
+	detach  bool
 }
 
 func (b *batchOptions) flags(cmd *cobra.Command) {
@@ -50,9 +52,9 @@ func (b *batchOptions) flags(cmd *cobra.Command) {
 	f.IntVar(&b.plan.Canary, "canary", 1, "with --filter: number of tasks that must be through before the others are commanded; 0: none")
 	f.DurationVar(&b.plan.CanaryWithin, "canary-within", time.Minute, "with --filter: maximum wait for the canary")
 	f.StringVar(&b.id, "batch", "", "with --filter: id of the batch; repeating it has no second effect (default: a new UUID)")
-	f.StringVar(&b.results, "results", "", "with --filter: file that keeps the batch's tasks and results; if it exists, the batch goes on")
 	f.BoolVar(&b.preview, "preview", false, "with --filter: only show what matches")
-	commandLineOnly(f, "filter", "rate", "canary", "canary-within", "batch", "results", "preview")
+	f.BoolVar(&b.detach, "detach", false, "with --filter: don't follow the batch; a console runs it")
+	commandLineOnly(f, "filter", "rate", "canary", "canary-within", "batch", "preview", "detach")
 }
 
 // arguments requires a task's id, or --filter.
@@ -63,7 +65,7 @@ func (b *batchOptions) arguments(cmd *cobra.Command, args []string) error {
 	if b.filter != "" {
 		return nil
 	}
-	for _, name := range []string{"rate", "canary", "canary-within", "batch", "results", "preview"} {
+	for _, name := range []string{"rate", "canary", "canary-within", "batch", "preview", "detach"} {
 		if onCommandLine(cmd, name) {
 			return usage("--%s goes with --filter", name)
 		}
@@ -91,15 +93,17 @@ func (o *controlOptions) runOneOrMany(cmd *cobra.Command, b *batchOptions, args 
 	if _, err := logclient.CommandRecord(events.Namespace(o.namespace), toolSource, &sample); err != nil {
 		return exit(exitUsage, "%w", err)
 	}
-	x.RequestID = ""
-	q := queryFlags{api: b.api}
-	follow := func(partitions int32) indexOptions {
-		i := indexAll(partitions)
-		i.follow = true
-		return i
+	r := &batchRun{batchOptions: b, o: o, command: x, id: b.id, note: cmd.ErrOrStderr()}
+	if r.id == "" {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return fmt.Errorf("generate a batch id: %w", err)
+		}
+		r.id = id.String()
 	}
-	return q.query(cmd, &o.tool, follow, func(c *apiClient) error {
-		r := &batchRun{batchOptions: b, o: o, command: x, console: c, note: cmd.ErrOrStderr()}
+	q := queryFlags{api: b.api}
+	return q.query(cmd, &o.tool, r.indexed, func(c *apiClient) error {
+		r.console = c
 		return r.run(cmd)
 	})
 }
@@ -128,85 +132,127 @@ type batchRun struct {
 	*batchOptions
 	o       *controlOptions
 	command *events.Control
+	id      string
 	console *apiClient
 	note    io.Writer
 }
 
-func (r *batchRun) run(cmd *cobra.Command) error {
-	journal, err := openJournal(r.results, r.id, r.command)
-	if err != nil {
-		return err
+// indexed says what a console in this process needs.
+func (r *batchRun) indexed(partitions int32) indexOptions {
+	i := indexAll(partitions)
+	i.follow, i.batches = true, true
+	if !r.preview && !r.detach {
+		i.batch = r.id
 	}
-	defer journal.close()
-	left := 0
-	if journal.head.Batch == "" {
-		if journal.head, left, err = r.selectTasks(cmd.Context()); err != nil {
+	return i
+}
+
+// order is the batch as a console gets it.
+func (r *batchRun) order(preview bool) *consoleapi.BatchCommand {
+	x := r.command
+	return &consoleapi.BatchCommand{ID: r.id, Command: x.Command, Step: x.Step, Keep: x.Keep, Processed: x.Processed, Version: x.Version, DryRun: x.DryRun, Filter: r.filter, Reason: x.Why, By: x.Claimed,
+		Rate: &r.plan.Rate, Canary: &r.plan.Canary, CanaryWithin: r.plan.CanaryWithin.String(), Preview: preview}
+}
+
+func (r *batchRun) run(cmd *cobra.Command) error {
+	ctx := cmd.Context()
+	if r.console.local != nil {
+		unread, err := r.console.findLeftOut(ctx, r.note, func(string, *events.Task) bool { return true })
+		if err != nil {
+			return err
+		}
+		r.console.local.omitted = unread
+	}
+	if r.batchOptions.id == "" || !r.exists(ctx) {
+		if done, err := r.selectTasks(cmd); done || err != nil {
 			return err
 		}
 	}
-	targets := journal.head.Tasks
-	if r.preview {
-		return r.printPreview(cmd.OutOrStdout(), &r.o.output, targets, left)
-	}
-	if len(targets) == 0 {
-		return exit(exitNotFound, "no task matches that the command is for%s", leftText(left))
-	}
-	if err := r.confirm(cmd, targets, left); err != nil {
+	a, err := r.console.OrderBatch(ctx, r.order(false))
+	if err != nil {
 		return err
 	}
 	r.console.discovered = false // no other source may begin again
-	if err := journal.begin(); err != nil {
+	b := *a.Batch
+	if r.detach {
+		fmt.Fprintf(r.note, "batch %s: %s; `waybill batch get %[1]s` shows it\n", printable(b.ID), text.Count(b.Tasks, "task"))
+		return nil
+	}
+	if b, err = r.follow(ctx, b); err != nil {
+		r.printInterrupted(err)
+		return orInterrupted(ctx, err)
+	}
+	err = r.printResults(cmd)
+	if b.DryRun && b.Why == "" {
+		printDryRunEnd(r.note, &b)
 		return err
 	}
-	b := batch.New(journal.head.Batch, *r.command, r.plan, targets, journal.results)
-	err = r.send(cmd, b, journal)
-	if interrupted := errors.Is(err, context.Canceled); err == nil || interrupted {
-		err = cmp.Or(r.printResults(cmd.OutOrStdout(), b), err)
-		r.printEnd(b, journal)
-	}
-	return cmp.Or(err, batchError(b))
+	printBatchEnd(r.note, &b)
+	return cmp.Or(err, batchError(&b))
 }
 
-// selectTasks lists the tasks that match.
-func (r *batchRun) selectTasks(ctx context.Context) (head journalHead, left int, err error) {
-	f := consoleapi.Filter{Text: r.filter}
-	if !strings.Contains(r.filter, "state:") {
-		for _, s := range events.TaskStates {
-			if batch.Takes(r.command, s) {
-				f.States = append(f.States, string(s))
-			}
-		}
+// exists reports whether the batch was ordered before.
+func (r *batchRun) exists(ctx context.Context) bool {
+	_, err := r.console.Batch(ctx, r.id)
+	return err == nil
+}
+
+// selectTasks shows what the batch would be about, and asks for confirmation. done: nothing is to be ordered.
+func (r *batchRun) selectTasks(cmd *cobra.Command) (done bool, err error) {
+	a, err := r.console.OrderBatch(cmd.Context(), r.order(true))
+	switch {
+	case err != nil:
+		return false, err
+	case r.preview:
+		return true, r.printPreview(cmd.OutOrStdout(), &r.o.output, &a)
+	case a.Selected == 0:
+		return true, exit(exitNotFound, "no task matches that the command is for%s", leftText(a.Left))
 	}
-	var listed []batch.Target
-	var missing incompletePartitions
-	_, err = r.console.Tasks(ctx, &f, 0, func(page *consoleapi.TaskPage) error {
-		for i := range page.Tasks {
-			listed = append(listed, batch.TargetOf(&page.Tasks[i]))
-		}
-		if len(listed) > batch.TasksMax {
-			return usage("--filter matches more than %d tasks: narrow it, by since: and until: for example", batch.TasksMax)
-		}
-		return missing.add(r.console, page.Incomplete)
-	})
-	if err := cmp.Or(err, missing.partialError()); err != nil {
-		return head, 0, err
+	if r.command.DryRun {
+		return false, nil
 	}
-	unread, err := r.console.findLeftOut(ctx, r.note, func(string, *events.Task) bool { return true })
-	if err != nil {
-		return head, 0, err
-	}
-	listed = slices.DeleteFunc(listed, func(t batch.Target) bool { return unread.Contains(t.Task) })
-	slices.Reverse(listed) // the oldest first
-	head = journalHead{Batch: r.id, Command: *r.command, Filter: r.filter}
-	head.Tasks, left = batch.Select(r.command, listed)
-	if head.Batch == "" {
-		id, err := uuid.NewV7()
+	return false, r.confirm(cmd, &a)
+}
+
+// batchPollEvery is the pause between two looks at a batch.
+const batchPollEvery = 300 * time.Millisecond
+
+// follow returns a batch as soon as it has ended. A console that doesn't answer for stallTimeout is an error.
+func (r *batchRun) follow(ctx context.Context, b consoleapi.Batch) (consoleapi.Batch, error) {
+	bar := newProgress(r.note, "commanding")
+	defer bar.end()
+	trouble, answered := "", time.Now()
+	for b.EndedAt == nil {
+		if err := backoff.Sleep(ctx, batchPollEvery); err != nil {
+			return b, err
+		}
+		next, err := r.console.Batch(ctx, r.id)
 		if err != nil {
-			return head, left, fmt.Errorf("generate a batch id: %w", err)
+			if time.Since(answered) > stallTimeout || !consoleapi.Transient(err) || ctx.Err() != nil {
+				return b, err
+			}
+			continue
 		}
-		head.Batch = id.String()
+		b, answered = next, time.Now()
+		if b.Trouble != "" && b.Trouble != trouble {
+			fmt.Fprintf(r.note, "waybill: %s; it is sent again\n", printable(b.Trouble))
+		}
+		trouble = b.Trouble
+		bar.set(int64(b.Tasks-b.Counts[batch.Waiting]), int64(b.Tasks))
 	}
-	return head, left, nil
+	return b, nil
+}
+
+// printInterrupted says what becomes of a batch that isn't followed any more.
+func (r *batchRun) printInterrupted(err error) {
+	id := printable(r.id)
+	if r.console.local != nil {
+		fmt.Fprintf(r.note, "waybill: the batch %s goes on when a console runs, or when the command is repeated with --batch %[1]s; no task gets a second command\n", id)
+		return
+	}
+	if errors.Is(err, context.Canceled) {
+		fmt.Fprintf(r.note, "waybill: the batch %s goes on; `waybill batch stop %[1]s` stops it\n", id)
+	}
 }
 
 func leftText(left int) string {
@@ -217,17 +263,17 @@ func leftText(left int) string {
 }
 
 // printPreview shows what a batch is about.
-func (r *batchRun) printPreview(out io.Writer, o *output, targets []batch.Target, left int) error {
-	err := printList(o, out, "TASKS WORKFLOW STATE STEP ERROR FOR-EXAMPLE", batch.Preview(targets), func(g batch.Group) []string {
+func (r *batchRun) printPreview(out io.Writer, o *output, a *consoleapi.BatchAnswer) error {
+	err := printList(o, out, "TASKS WORKFLOW STATE STEP ERROR FOR-EXAMPLE", a.Groups, func(g batch.Group) []string {
 		return []string{strconv.Itoa(g.Tasks), g.Workflow + "/" + strconv.Itoa(g.Version), stateText(g.State), dash(g.Step), dash(g.Code), idText(g.Sample)}
 	})
-	fmt.Fprintf(r.note, "%s match%s\n", text.Count(len(targets), "task"), leftText(left))
+	fmt.Fprintf(r.note, "%s match%s\n", text.Count(a.Selected, "task"), leftText(a.Left))
 	return err
 }
 
 // confirm shows the batch and asks for confirmation. Without a terminal it requires --yes.
-func (r *batchRun) confirm(cmd *cobra.Command, targets []batch.Target, left int) error {
-	if err := r.printPreview(r.note, &output{formatTable}, targets, left); err != nil {
+func (r *batchRun) confirm(cmd *cobra.Command, a *consoleapi.BatchAnswer) error {
+	if err := r.printPreview(r.note, &output{formatTable}, a); err != nil {
 		return err
 	}
 	switch {
@@ -237,48 +283,53 @@ func (r *batchRun) confirm(cmd *cobra.Command, targets []batch.Target, left int)
 		return usage("nothing was done: standard input isn't a terminal; confirm with --yes")
 	}
 	x := *r.command
-	x.Task = text.Count(len(targets), "task")
+	x.Task = text.Count(a.Selected, "task")
 	return askConfirmation(cmd.InOrStdin(), r.note, commandText(&x))
 }
 
-func (r *batchRun) printResults(out io.Writer, b *batch.Batch) error {
-	return printList(&r.o.output, out, "TASK RESULT STATE WHY", b.Results(), func(t batch.Result) []string {
+func (r *batchRun) printResults(cmd *cobra.Command) error {
+	results, err := r.console.BatchResults(cmd.Context(), r.id)
+	if err != nil {
+		return err
+	}
+	if r.command.DryRun {
+		return printDryRun(cmd.OutOrStdout(), &r.o.output, results)
+	}
+	return printBatchResults(cmd.OutOrStdout(), &r.o.output, results)
+}
+
+func printBatchResults(out io.Writer, o *output, results []batch.Result) error {
+	return printList(o, out, "TASK RESULT STATE WHY", results, func(t batch.Result) []string {
 		return []string{idText(t.Task), string(t.Status), dash(stateText(t.State)), text.Shorten(t.Why, 160)}
 	})
 }
 
-// printEnd prints what became of the tasks, and how to go on.
-func (r *batchRun) printEnd(b *batch.Batch, j *journal) {
+// countsText says what became of the tasks of a batch.
+func countsText(b *consoleapi.Batch) string {
 	var counts []string
-	n := b.Count()
 	for _, s := range []batch.Status{batch.Passed, batch.Accepted, batch.Refused, batch.Recurred, batch.Unanswered, batch.Sent, batch.Waiting} {
-		if n[s] > 0 {
-			counts = append(counts, fmt.Sprintf("%d %s", n[s], s))
+		if b.Counts[s] > 0 {
+			counts = append(counts, fmt.Sprintf("%d %s", b.Counts[s], s))
 		}
 	}
-	fmt.Fprintf(r.note, "batch %s: %s\n", printable(j.head.Batch), strings.Join(counts, ", "))
-	if n[batch.Waiting]+n[batch.Unanswered]+n[batch.Sent] > 0 {
-		how := "--batch " + j.head.Batch
-		if r.results != "" {
-			how = "--results " + r.results
-		}
-		fmt.Fprintf(r.note, "waybill: to go on, repeat the command with %s; no task gets a second command\n", printable(how))
-	}
+	return strings.Join(counts, ", ")
+}
+
+func printBatchEnd(note io.Writer, b *consoleapi.Batch) {
+	fmt.Fprintf(note, "batch %s: %s\n", printable(b.ID), countsText(b))
 }
 
 // batchError is the error of a batch that ended.
-func batchError(b *batch.Batch) error {
-	n := b.Count()
-	why, timedOut := b.Stopped()
+func batchError(b *consoleapi.Batch) error {
 	switch {
-	case timedOut:
-		return exit(exitTimeout, "the batch was stopped: %s", why)
-	case n[batch.Unanswered] > 0:
-		return exit(exitUnreachable, "the batch was stopped: %s; `waybill doctor` says what is wrong", why)
-	case why != "":
-		return exit(exitError, "the batch was stopped: %s", why)
-	case n[batch.Refused] > 0:
-		return exit(exitRefused, "%d of %d commands were refused", n[batch.Refused], len(b.Results()))
+	case b.TimedOut:
+		return exit(exitTimeout, "the batch was stopped: %s", printable(b.Why))
+	case b.Counts[batch.Unanswered] > 0:
+		return exit(exitUnreachable, "the batch was stopped: %s; %s not answered; `waybill doctor` says what is wrong", printable(b.Why), text.Count(b.Counts[batch.Unanswered], "command"))
+	case b.Why != "":
+		return exit(exitError, "the batch was stopped: %s", printable(b.Why))
+	case b.Counts[batch.Refused] > 0:
+		return exit(exitRefused, "%d of %d commands were refused", b.Counts[batch.Refused], b.Tasks)
 	}
 	return nil
 }

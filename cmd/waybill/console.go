@@ -13,9 +13,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/waybill-run/waybill/internal/batch"
+	"github.com/waybill-run/waybill/internal/batchrun"
 	"github.com/waybill-run/waybill/internal/console"
 	"github.com/waybill-run/waybill/internal/console/onkafka"
 	"github.com/waybill-run/waybill/internal/instance"
+	"github.com/waybill-run/waybill/internal/intakerun"
 )
 
 // defaultConsole is the default address of a console, and the address where tools look for one.
@@ -27,7 +30,8 @@ type consoleFlags struct {
 	tokens    string
 	cert, key string
 	origins   []string
-	operator  bool // without tokens: local users may send commands
+	operator  bool              // without tokens: local users may send commands
+	schemas   intakerun.Schemas // to map dead letters of intakes again; may be nil
 }
 
 func (o *consoleFlags) flags(cmd *cobra.Command) {
@@ -42,6 +46,7 @@ func (o *consoleFlags) flags(cmd *cobra.Command) {
 
 func newConsole() *cobra.Command {
 	r := roleFlags{reads: true, drains: true}
+	var registry registryFlags
 	var o consoleFlags
 	cmd := &cobra.Command{
 		Use:   "console",
@@ -63,6 +68,11 @@ machines, give --listen and --tokens.`,
 			if _, err := o.check(); err != nil {
 				return err
 			}
+			schemas, err := registry.open()
+			if err != nil {
+				return err
+			}
+			o.schemas = schemas
 			return r.runRole(cmd, "console", func(ctx context.Context, n *instance.Instance) error {
 				url, err := o.start(ctx, n, !cmd.Flags().Changed("listen"))
 				if err == nil {
@@ -75,6 +85,7 @@ machines, give --listen and --tokens.`,
 	r.flags(cmd, true)
 	cmd.Flags().Lookup("instance").Usage = "name of this process, in the records that it writes"
 	o.flags(cmd)
+	registry.flags(cmd)
 	return cmd
 }
 
@@ -240,12 +251,20 @@ func (o *consoleFlags) open(ctx context.Context, n *instance.Instance, tokens *c
 	if err != nil {
 		return nil, err
 	}
-	return &consoleServer{console.New(console.Config{
-		ClusterID: n.ClusterID, Namespace: n.Kafka.Namespace, Partitions: n.Partitions, Source: string(n.Kafka.Namespace) + "console/" + n.Name,
+	source := string(n.Kafka.Namespace) + "console/" + n.Name
+	batches := batchrun.New(batchrun.Config{Kafka: n.Kafka, Admin: n.Admin, Producer: n.Producer, Source: source, Log: n.Logger(),
+		Listener: batchrun.Listener{Commanded: func(result batch.Status) { n.CountBatchCommand(string(result)) }, Open: n.SetBatches}})
+	schedules := onkafka.NewSchedules(n, source)
+	c := console.New(console.Config{Schedules: schedules, Intakes: onkafka.NewIntakes(n, o.schemas),
+		ClusterID: n.ClusterID, Namespace: n.Kafka.Namespace, Partitions: n.Partitions, Source: source, Batches: batches,
 		Index: index, Log: log, Cluster: onkafka.NewCluster(n, definitions), Tokens: tokens, Health: n.Health(), Now: n.Clock.Now,
 		LoopbackOperator: o.operator, TrustedOrigins: o.origins, Denied: deniedLog(n.Logger(), n.CountDenied),
 		Failed: func(r *http.Request, err error) { n.Logger().Warn("console", "path", r.URL.Path, "error", err) },
-	}), log}, nil
+	})
+	batches.SetLook(c.Look)
+	n.Go(func() error { return batches.Run(ctx) })
+	n.Go(func() error { return schedules.Run(ctx) })
+	return &consoleServer{c, log}, nil
 }
 
 func (c *consoleServer) close() {

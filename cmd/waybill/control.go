@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/user"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -284,6 +285,12 @@ func commandText(x *events.Control) string {
 	}
 	if len(x.Output) > 0 {
 		command += ", with the result " + text.Shorten(string(x.Output), 60)
+	}
+	if x.Version > 0 {
+		command += ", to version " + strconv.Itoa(x.Version)
+	}
+	if x.DryRun {
+		command += ", as a dry run"
 	}
 	if x.Processed {
 		command += ", even if it has ended as processed: what it did is taken back"

@@ -24,6 +24,7 @@ type deadletterOptions struct {
 	limit
 	queryFlags
 	reasons []string
+	intake  string
 }
 
 func newDeadletters() *cobra.Command {
@@ -43,7 +44,8 @@ their bytes too. Fix the reason, then write them again with 'waybill deadletters
 	o.limit.flags(cmd)
 	o.queryFlags.flags(cmd)
 	cmd.Flags().StringSliceVar(&o.reasons, "reason", nil, "only dead letters with one of these reasons")
-	commandLineOnly(cmd.Flags(), "reason")
+	cmd.Flags().StringVar(&o.intake, "intake", "", "only dead letters of this intake")
+	commandLineOnly(cmd.Flags(), "reason", "intake")
 	cmd.AddCommand(newRedrive())
 	return cmd
 }
@@ -79,6 +81,9 @@ func (o *deadletterOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time
 	q := o.consoleQuery(from)
 	if len(o.reasons) > 0 {
 		q.Set("reason", strings.Join(o.reasons, ","))
+	}
+	if o.intake != "" {
+		q.Set("intake", o.intake)
 	}
 	var all []deadletter
 	var missing incompletePartitions

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"time"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/console"
@@ -158,12 +157,12 @@ func (fileLog) Control(context.Context, *events.Control, events.Record) (*events
 	return nil, errReadOnly
 }
 
-func (fileLog) Alerts(context.Context, time.Time, func(*events.Record)) ([]int32, error) {
-	return nil, nil
+func (fileLog) Alerts(_ context.Context, from console.TopicPosition, _ func(*events.Record)) (console.TopicPosition, error) {
+	return from, nil
 }
 
-func (fileLog) Deadletters(context.Context, time.Time, func(*events.Record)) ([]int32, error) {
-	return nil, nil
+func (fileLog) Deadletters(_ context.Context, from console.TopicPosition, _ func(*events.Record)) (console.TopicPosition, error) {
+	return from, nil
 }
 
 // fileCluster is the cluster of a console of a file: nothing is known of it but the definitions that were given.
@@ -177,3 +176,7 @@ func (fileCluster) Agent(context.Context, string) (replay.AgentState, error) {
 
 func (fileCluster) Scheduling(context.Context) (map[int32]console.Scheduling, error) { return nil, nil }
 func (fileCluster) ReadWorkflows(context.Context) error                              { return nil }
+
+func (fileCluster) ApplyDefinition(context.Context, *workflow.Definition, events.By) (bool, error) {
+	return false, errReadOnly
+}

@@ -70,6 +70,7 @@ type upKill struct {
 	definition string
 	args       []string // of `up`, besides the definition
 	orders     []string // lines of JSON
+	exit       int      // of submit --wait; 0: all tasks are processed
 	// ready is called before the orders are submitted, killing before the kill, restarted after it, and ended when all
 	// tasks have ended; nil: nothing.
 	ready, killing, restarted, ended func(u *upSystem)
@@ -100,7 +101,7 @@ func (k *upKill) run(t *testing.T) {
 	u.kill()
 	u.start(t)
 	call(k.restarted)
-	u.waybill(t, exitOK, "submit", "-f", orders, "--wait", "--timeout", "10m")
+	u.waybill(t, k.exit, "submit", "-f", orders, "--wait", "--timeout", "10m")
 	if n := seen.awaitEnded(t, len(k.orders)); n != len(k.orders) {
 		t.Errorf("%d tasks ended", n)
 	}

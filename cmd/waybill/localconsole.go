@@ -17,6 +17,7 @@ import (
 	"github.com/waybill-run/waybill/internal/console/onkafka"
 	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/index"
+	"github.com/waybill-run/waybill/internal/registry"
 	"github.com/waybill-run/waybill/internal/replay"
 	"github.com/waybill-run/waybill/projections"
 	"github.com/waybill-run/waybill/workflow"
@@ -36,6 +37,9 @@ type localConsole struct {
 	temporary bool   // dir is removed at the end
 	stop      context.CancelFunc
 	indexing  sync.WaitGroup
+
+	stopBatches func()
+	omitted     *replay.Omission // tasks that lists leave out; nil: none
 }
 
 // indexSource is what a local console indexes: the log or a file.
@@ -57,6 +61,9 @@ type indexSource interface {
 type indexOptions struct {
 	partitions []int32 // none: the query needs no index
 	follow     bool    // apply events that are written later
+	// batches: the console has batches. It sends the commands of the one with this id; "": of none.
+	batches bool
+	batch   string
 }
 
 // askLocalConsole answers a query by a console in this process.
@@ -84,8 +91,16 @@ func askLocalConsole(ctx context.Context, of indexSource, indexed func(partition
 	if f, is := of.(*fileSource); is && f.served {
 		file = f.name
 	}
-	c.console = console.New(console.Config{File: file, ClusterID: id.ClusterID, Namespace: id.Namespace, Partitions: id.Partitions, Now: time.Now,
-		Index: &lossyIndex{c.index, &c.lost}, Log: log, Cluster: cluster})
+	cfg := console.Config{File: file, ClusterID: id.ClusterID, Namespace: id.Namespace, Partitions: id.Partitions, Now: time.Now,
+		Index: &lossyIndex{c.index, c}, Log: log, Cluster: cluster}
+	batches, err := c.newBatches(&cfg, &o)
+	if err != nil {
+		return err
+	}
+	c.console = console.New(cfg)
+	if err := c.runBatches(ctx, batches); err != nil {
+		return err
+	}
 	client, err := consoleapi.New(consoleapi.Config{URL: "http://localhost", Transport: handlerTransport{c.console}, ReconnectFor: stallTimeout, Explain: c.explain})
 	if err != nil {
 		return err
@@ -150,6 +165,9 @@ func (c *localConsole) close() (err error) {
 	if c.console != nil {
 		c.console.Close()
 	}
+	if c.stopBatches != nil {
+		c.stopBatches()
+	}
 	if c.stop != nil {
 		c.stop()
 	}
@@ -186,12 +204,21 @@ func (c *apiClient) findLeftOut(ctx context.Context, note io.Writer, concerns fu
 // whoever reads the task's events finds the corruption.
 type lossyIndex struct {
 	*index.Index
-	lost *replay.Losses
+	of *localConsole
+}
+
+// List leaves out tasks whose events are or may be corrupt, if the command says so.
+func (x *lossyIndex) List(ctx context.Context, ps []int32, f projections.Filter, after projections.Cursor, limit int) (projections.Page, error) {
+	page, err := x.Index.List(ctx, ps, f, after, limit)
+	if x.of.omitted != nil {
+		page.Tasks = slices.DeleteFunc(page.Tasks, func(s events.Summary) bool { return x.of.omitted.Contains(s.ID) })
+	}
+	return page, err
 }
 
 func (x *lossyIndex) Find(p int32, task string) (f projections.Found, begun bool) {
 	f, begun = x.Index.Find(p, task)
-	for _, l := range x.lost.List() {
+	for _, l := range x.of.lost.List() {
 		if l.Partition == p && slices.Contains(l.Tasks, task) {
 			f.Places = append(f.Places, projections.Place{Offset: l.Offset})
 		}
@@ -221,7 +248,7 @@ func (s logSource) open(ctx context.Context, c *localConsole, ps []int32) (index
 
 func (s logSource) ports(c *localConsole) (console.Log, console.Cluster) {
 	log := onkafka.Reader{Config: s.cfg, Admin: s.admin, Restorer: s.reader, Partitions: s.partitions}
-	return &localLog{log, s.logbook, c}, &localCluster{onkafka.Groups{Admin: s.admin, Namespace: s.cfg.Namespace}}
+	return &localLog{log, s.logbook, c}, &localCluster{Groups: onkafka.Groups{Admin: s.admin, Namespace: s.cfg.Namespace}, l: s.logbook}
 }
 
 func (logSource) missing(id string) string { return "; " + whereToLook(id) }
@@ -262,17 +289,35 @@ func (l *localLog) Ends(ctx context.Context) (map[int32]int64, error) {
 }
 
 // Alerts also reports records that aren't alerts.
-func (l *localLog) Alerts(ctx context.Context, since time.Time, fn func(*events.Record)) (leaderless []int32, err error) {
-	return l.Reader.Alerts(ctx, since, func(r *events.Record) {
+func (l *localLog) Alerts(ctx context.Context, from console.TopicPosition, fn func(*events.Record)) (console.TopicPosition, error) {
+	return l.Reader.Alerts(ctx, from, func(r *events.Record) {
 		if _, ok := l.l.readAlert(r); ok {
 			fn(r)
 		}
 	})
 }
 
-// localCluster is the cluster of a local console, which has no definitions.
-type localCluster struct{ onkafka.Groups }
+// localCluster is the cluster of a local console. It lists no definitions, and reads them only if one is asked for.
+type localCluster struct {
+	onkafka.Groups
+	l           *logbook
+	once        sync.Once
+	definitions []registry.Definition
+}
 
-func (*localCluster) Workflows() []console.Workflow                       { return nil }
-func (*localCluster) Definition(string, int) (*workflow.Definition, bool) { return nil, false }
-func (*localCluster) ReadWorkflows(context.Context) error                 { return nil }
+func (*localCluster) Workflows() []console.Workflow { return nil }
+
+// Definition returns a definition from the log; nil: there is none, or the definitions can't be read.
+func (c *localCluster) Definition(name string, version int) (d *workflow.Definition, deleted bool) {
+	c.once.Do(func() { c.definitions, _ = c.l.allDefinitions(context.Background()) })
+	if found := registry.Find(c.definitions, fmt.Sprintf("%s/%d", name, version)); found != nil {
+		return found.Definition, found.Deleted
+	}
+	return nil, false
+}
+
+func (*localCluster) ReadWorkflows(context.Context) error { return nil }
+
+func (*localCluster) ApplyDefinition(context.Context, *workflow.Definition, events.By) (bool, error) {
+	return false, errReadOnly
+}

@@ -142,7 +142,7 @@ func newShell(t *testing.T, sys *local.System) *shell {
 		}
 	}
 	program, begin, path := "sh", ":", binary(t)
-	if suite.All() {
+	if suite.All(t) {
 		program, begin = "bash", "set -P"                                                      // job numbers are shown; `go run` needs the physical path
 		if err := os.Symlink("/usr/bin/python3", filepath.Join(path, "python3")); err != nil { // Debian's Python, which has confluent_kafka
 			t.Fatal(err)
@@ -235,7 +235,7 @@ func TestSessions(t *testing.T) {
 	for _, name := range pages(t) {
 		p := readPage(t, name)
 		blocks := session(t, p)
-		if !suite.All() {
+		if !suite.All(t) {
 			blocks = slices.DeleteFunc(blocks, sessionBlock.needsMore)
 		}
 		if len(blocks) == 0 {

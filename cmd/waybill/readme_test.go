@@ -14,6 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/intake"
+	"github.com/waybill-run/waybill/internal/schedule"
 	"github.com/waybill-run/waybill/internal/workflowtest"
 	"github.com/waybill-run/waybill/workflow"
 )
@@ -187,6 +189,10 @@ func ranElsewhere(page string, words []string) bool {
 		return words[0] == "kcat" || words[0] == "printf" || words[0] == "docs/examples/agent.py" // TestKcatSessionOfThePage, testKcat, testPython
 	case "docs/guides/refunds.md", "docs/guides/signals.md": // the sessions of docs/tutorials/refund.md and approval.md
 		return words[0] == "waybill" && (words[1] == "undo" || words[1] == "signal")
+	case "docs/guides/intakes.md": // TestShopOrders, TestIntakeSurvivesKills
+		return words[0] == "waybill" && words[1] == "intake"
+	case "docs/tutorials/reminder.md": // testdata/script/schedule.txtar
+		return words[0] == "waybill" && (words[1] == "schedule" || words[1] == "workflow" && words[2] == "apply")
 	case "docs/guides/batches.md": // testdata/script/batch.txtar
 		return words[0] == "waybill" && words[1] == "resubmit"
 	case "docs/guides/console.md": // view_test.go
@@ -409,6 +415,18 @@ func TestExampleDefinitionsCompile(t *testing.T) {
 		src, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if strings.HasSuffix(name, ".schedule.yaml") {
+			if _, err := schedule.Parse(name, src); err != nil {
+				t.Error(err)
+			}
+			continue
+		}
+		if strings.HasSuffix(name, ".intake.yaml") {
+			if _, err := intake.Parse(name, src, events.DefaultNamespace); err != nil {
+				t.Error(err)
+			}
+			continue
 		}
 		if _, err := workflow.ParseYAML(name, src); err != nil {
 			t.Error(err)

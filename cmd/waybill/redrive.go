@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/intakerun"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/redrive"
@@ -17,8 +18,10 @@ import (
 type redriveOptions struct {
 	tool
 	sinceFlag
-	reasons []string
-	execute bool
+	reasons  []string
+	intake   string
+	execute  bool
+	registry registryFlags
 }
 
 func newRedrive() *cobra.Command {
@@ -28,13 +31,16 @@ func newRedrive() *cobra.Command {
 		Short: "Write dead letters to their original topics again",
 		Long: `Write the original records of dead letters to the inboxes, or the notifications, that they came from. Do
 this when the reason is fixed: when a missing workflow has been applied, for example. Select dead
-letters by PARTITION/OFFSET, as 'waybill deadletters -o json' shows them, or by --reason or --since.
+letters by PARTITION/OFFSET, as 'waybill deadletters -o json' shows them, or by --reason, --intake or --since.
 Without --execute the command only shows what it would do.
 
 The value and the CloudEvents headers are those of the original. A record that would become a dead letter
 again is refused: its bytes were cut or can't be read, its key names another task, its id belongs to
 another submission, or it was redriven before and became a later dead letter, which counts instead. If a
 record that was named by PARTITION/OFFSET is refused, --execute exits with 8.
+
+The dead letter of a record that an intake could not map is mapped again, with the intake of today. For Avro that
+needs --schema-registry.
 
 A second redrive changes nothing: a task id, an attempt and a request id count once.`,
 		Example: `  waybill deadletters redrive --reason unknown_workflow
@@ -45,7 +51,9 @@ A second redrive changes nothing: a task id, an attempt and a request id count o
 	o.tool.flags(cmd)
 	o.sinceFlag.flags(cmd, "only dead letters since")
 	cmd.Flags().StringSliceVar(&o.reasons, "reason", nil, "only dead letters with one of these reasons")
-	commandLineOnly(cmd.Flags(), "reason")
+	cmd.Flags().StringVar(&o.intake, "intake", "", "only dead letters of this intake")
+	commandLineOnly(cmd.Flags(), "reason", "intake")
+	o.registry.flags(cmd)
 	cmd.Flags().BoolVar(&o.execute, "execute", false, "write the records; without it, only show what would be written")
 	return cmd
 }
@@ -65,15 +73,25 @@ func runRedrive(cmd *cobra.Command, o *redriveOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	if o.execute && len(named) == 0 && len(o.reasons) == 0 && from.IsZero() {
-		return usage("redrive --execute: select dead letters by position, --reason or --since; without --execute it lists all")
+	if o.execute && len(named) == 0 && len(o.reasons) == 0 && o.intake == "" && from.IsZero() {
+		return usage("redrive --execute: select dead letters by position, --reason, --intake or --since; without --execute it lists all")
 	}
 	l, err := o.open(cmd)
 	if err != nil {
 		return err
 	}
 	defer l.close()
+	schemas, err := o.registry.open()
+	if err != nil {
+		return err
+	}
+	intakes, err := intakerun.MapAgain(cmd.Context(), l.admin, l.cfg.Namespace, schemas)
+	if err != nil {
+		return l.connectionLost(err)
+	}
 	choice := redrive.NewChoice(l.cfg.Namespace, toolSource, named, o.reasons)
+	choice.MapIntakes(intakes)
+	choice.OnlyIntake(o.intake)
 	deadletters, since := l.cfg.Namespace.Deadletters(), logreader.Range{Since: from}
 	_, err = l.read(cmd.Context(), deadletters, since, func(r *events.Record) error {
 		choice.Add(r)
@@ -87,7 +105,7 @@ func runRedrive(cmd *cobra.Command, o *redriveOptions, args []string) error {
 		return exit(exitNotFound, "no dead letter %s, or not one with that reason or since then; `waybill deadletters -o json` shows them", missing[0])
 	}
 	if o.execute {
-		if err := writeLetters(cmd.Context(), l, list, since); err != nil {
+		if err := writeLetters(cmd.Context(), l, list, since, intakes); err != nil {
 			return err
 		}
 	}
@@ -112,7 +130,7 @@ func parsePositions(args []string) (named []redrive.Position, err error) {
 }
 
 // writeLetters reads the dead letters again, and writes the accepted ones.
-func writeLetters(ctx context.Context, l *logbook, list []redrive.Letter, since logreader.Range) error {
+func writeLetters(ctx context.Context, l *logbook, list []redrive.Letter, since logreader.Range, intakes redrive.MapAgain) error {
 	producer, err := kafka.OpenProducer(l.cfg)
 	if err != nil {
 		return err
@@ -121,6 +139,7 @@ func writeLetters(ctx context.Context, l *logbook, list []redrive.Letter, since 
 	w := redrive.NewWriter(l.cfg.Namespace, toolSource, list, func(ctx context.Context, rs ...events.Record) error {
 		return l.askBrokers(ctx, func(ctx context.Context) error { return producer.Send(ctx, rs...) })
 	})
+	w.MapIntakes(intakes)
 	_, err = l.read(ctx, l.cfg.Namespace.Deadletters(), since, func(r *events.Record) error { return w.Add(ctx, r) })
 	if err != nil {
 		return err

@@ -24,7 +24,11 @@ type replayOptions struct {
 	at     string
 	states bool
 	state  []string
+	memory int // MiB
 }
+
+// replayMemoryDefault is the default of --max-memory, in MiB.
+const replayMemoryDefault = 1024
 
 func newReplay() *cobra.Command {
 	var o replayOptions
@@ -37,7 +41,8 @@ ago).
 
 'waybill replay --at TIME' shows all tasks as they were at a past time: the number in each state, the owner of
 each partition, and the open tasks. Tasks with an event that can't be read because of corruption on a
-broker's disk are left out and named; the exit code is then 7.
+broker's disk are left out and named; the exit code is then 7. All tasks are kept in memory, up to
+--max-memory; a console answers the same from its index on disk (GET /api/v1/as-of).
 
 Nothing is written. With --file the events come from a file of 'waybill export'; no broker is needed.`,
 		Example: `  waybill replay order-1 --until 6
@@ -52,7 +57,8 @@ Nothing is written. With --file the events come from a file of 'waybill export';
 	f.BoolVar(&o.states, "states", false, "with ID: include the whole state after each event (json and jsonl)")
 	f.StringVar(&o.at, "at", "", "show all tasks as of a duration back from now (15m), or an RFC 3339 time")
 	f.StringSliceVar(&o.state, "state", nil, "with --at: list tasks in one of these states (default: open tasks)")
-	commandLineOnly(f, "until", "state")
+	f.IntVar(&o.memory, "max-memory", replayMemoryDefault, "with --at: end with an error if the tasks need more memory than this, in MiB")
+	commandLineOnly(f, "until", "state", "max-memory")
 	cmd.AddCommand(newReplayFork(), newReplayPlan())
 	return cmd
 }
@@ -199,6 +205,9 @@ func runReplayAt(cmd *cobra.Command, o *replayOptions) error {
 	if o.until != "" || o.states {
 		return usage("--until and --states need a task's id")
 	}
+	if o.memory < 1 {
+		return usage("--max-memory %d: at least 1 MiB", o.memory)
+	}
 	if err := o.api.refuseConsole("replay --at"); err != nil {
 		return err
 	}
@@ -221,7 +230,10 @@ func runReplayAt(cmd *cobra.Command, o *replayOptions) error {
 		in.WholeLog()
 	}
 	err = h.Read(cmd.Context(), "", func(r *events.Record) error {
-		in.Add(r)
+		if in.Add(r); in.Bytes() > int64(o.memory)<<20 {
+			return fmt.Errorf("the first %s of the log need more than %d MiB of memory; --max-memory allows more, and a console (`waybill console`) answers from its index on disk: GET /api/v1/as-of?at=%s",
+				text.Count(in.Counted(), "task"), o.memory, at.UTC().Format(events.TimeLayout))
+		}
 		return nil
 	}, gone.Add)
 	if err != nil {

@@ -140,16 +140,24 @@ func (r *roleFlags) runRole(cmd *cobra.Command, role string, start func(context.
 	return err
 }
 
+// checkTransaction checks the timeouts of a transactional role.
+func (r *roleFlags) checkTransaction(role string) error {
+	session, transaction := cmp.Or(r.session, groupmember.DefaultSessionTimeout), cmp.Or(r.transaction, groupmember.DefaultTransactionTimeout)
+	if session >= transaction {
+		return usage("--session-timeout %s must be shorter than --transaction-timeout, %s: otherwise the successor of a dead %s waits for its transaction", session, transaction, role)
+	}
+	return nil
+}
+
 // checkScheduler checks the flags that a worker would refuse each time it is opened.
 func checkScheduler(r *roleFlags, o *instance.SchedulerOptions) error {
 	if err := r.check(); err != nil {
 		return err
 	}
-	session, transaction := cmp.Or(r.session, groupmember.DefaultSessionTimeout), cmp.Or(r.transaction, groupmember.DefaultTransactionTimeout)
-	switch {
-	case session >= transaction:
-		return usage("--session-timeout %s must be shorter than --transaction-timeout, %s: otherwise the successor of a dead scheduler waits for its transaction", session, transaction)
-	case o.Workers < 1:
+	if err := r.checkTransaction("scheduler"); err != nil {
+		return err
+	}
+	if o.Workers < 1 {
 		return usage("--workers %d: 1 or more", o.Workers)
 	}
 	return checkMaxRunnable(o.MaxRunnable)

@@ -37,13 +37,21 @@ var screens = []screen{
 	{"now", "#/", "document.querySelector('.sentence a') && document.querySelector('.strip') && document.querySelector('.cards') && document.querySelector('.chart canvas')"},
 	{"tasks", "#/tasks", "document.querySelectorAll('main tr[data-key]').length >= 3 && document.querySelector('.facets')"},
 	{"tasks filtered", "#/tasks?filter=state:error", "document.querySelector('tr[data-key] .is-held') && document.querySelector('.chip')"},
-	{"task held", "#/tasks/held-1", "document.querySelector('.why') && document.querySelector('.gantt') && document.querySelector('.graph .is-held') && document.querySelector('.chain') && document.querySelector('[data-command=resubmit]')"},
+	{"task held", "#/tasks/held-1", "document.querySelector('.why') && document.querySelector('.gantt') && document.querySelector('.graph .is-held') && document.querySelector('.chain') && document.querySelector('[data-command=resubmit]') && document.querySelector('.why a[href*=error_group]')"},
 	{"task undone", "#/tasks/declined-1", "document.querySelector('.lane.undo')"},
 	{"task at an event", "#/tasks/held-1?seq=4", "document.querySelector('.gantt .cursor') && document.querySelector('.why') && document.querySelector('.changes') && document.querySelector('.graph .node')"},
+	{"fork", "#/tasks/declined-1?fork=5&version=1&assume=failed", "document.querySelector('.courses .shared') && document.querySelector('.outcome .state')"},
+	{"children and items", "#/tasks/f-1", "document.querySelector('[data-family] tr[data-key=\"f-1/child\"]') && document.querySelectorAll('[data-family] tr[data-key] .is-good').length > 10 && document.querySelector('[data-family] progress').value === 10"},
+	{"as of", "#/as-of?at=5m", "document.querySelector('.counts') && document.querySelector('.sentence')?.innerText.includes('no task was open')"},
 	{"held", "#/held", "document.querySelector('main').innerText.includes('tries_exhausted')"},
-	{"workflows", "#/workflows", "document.querySelectorAll('main tr[data-key]').length === 2"},
-	{"workflow", "#/workflows/checkout/1", "document.querySelector('.graph .node') && document.querySelector('.facet') && document.querySelector('.source')"},
-	{"agents", "#/agents", "document.querySelectorAll('main tr[data-key]').length >= 3"},
+	{"batches", "#/batches", "document.querySelector('main tr[data-key=b-1] .is-good')"},
+	{"batch", "#/batches/b-1", "document.querySelector('main tr[data-key=batched-1] .is-good') && document.querySelector('progress')"},
+	{"workflows", "#/workflows", "document.querySelectorAll('main tr[data-key]').length === 7 && document.querySelectorAll('[data-command]').length === 3"},
+	{"workflow", "#/workflows/checkout/1", "document.querySelector('.graph .is-held') && document.querySelector('.graph').textContent.includes('1 held') && document.querySelector('.facet') && document.querySelector('.source')"},
+	{"versions", "#/workflows/checkout/2", "document.querySelector('[data-migrate]') && document.querySelector('.source')"},
+	{"new version", "#/workflows/new?workflow=checkout&version=1", "document.querySelector('[data-draft]')?.dataset.from === 'checkout/1' && document.querySelector('[data-draft]').value.includes('version: 3')"},
+	{"deadlines", "#/deadlines?all=true", "document.querySelector('main table, main .empty') && document.querySelector('.chip[aria-current]')"},
+	{"agents", "#/agents", "document.querySelectorAll('main tr[data-key]').length >= 3 && document.querySelectorAll('.chart canvas').length >= 3 && document.querySelector('main').innerText.includes('p95')"},
 	{"dead letters", "#/deadletters", "document.querySelector('tr[data-key], .empty')"},
 	{"alerts", "#/alerts", "document.querySelector('main tr[data-key]')"},
 	{"log", "#/log", "document.querySelector('.empty')"},
@@ -65,6 +73,8 @@ func startScreens(t *testing.T) (*upSystem, string) {
 	}
 	file := writeFile(t, "orders", []byte(strings.Join(orders, "\n")+"\n"))
 	u.waybill(t, exitError, "submit", "-f", file, "--wait")
+	u.waybill(t, exitOK, "schedule", "apply", writeFile(t, "monday.yaml", []byte(readFile(t, "docs/examples/reminder/monday.schedule.yaml"))))
+	u.waybill(t, exitOK, "schedule", "trigger", "weekly-report")
 	return u, consoleAt(t, u.process).url + "/"
 }
 
@@ -127,6 +137,12 @@ func TestScreens(t *testing.T) {
 	b := openBrowser(t)
 	u, page := startScreens(t)
 	script := axe(t)
+	submitGood(t, u, "batched-1")
+	u.waybill(t, exitOK, "undo", "--processed", "--filter", "id:batched-1", "--batch", "b-1", "--why", "a test", "--yes")
+	u.waybill(t, exitOK, "workflow", "apply", writeFile(t, "pays.yaml", []byte(paysWorkflow)), writeFile(t, "families.yaml", []byte(familyWorkflow)))
+	u.waybill(t, exitOK, "workflow", "apply", writeFile(t, "checkout-2.yaml", []byte(readFile(t, "docs/examples/checkout-2.yaml"))))
+	u.waybill(t, exitOK, "intake", "apply", writeFile(t, "shop.yaml", []byte(shopIntake)))
+	u.waybill(t, exitOK, "submit", "--workflow", "families", "--id", "f-1", "--wait", "--input", `{"card":"tok"}`)
 	for _, m := range screenModes {
 		b.set(m)
 		b.load("about:blank")
@@ -143,10 +159,41 @@ func TestScreens(t *testing.T) {
 			b.keepPicture(fmt.Sprintf("%s, %s.png", s.name, m.name))
 		}
 	}
+	familyOnThePage(b, page)
+	namedOnThePage(t, b, page, script)
+	migrateOnThePage(t, b, page, script)
+	orderOnThePage(t, b, page, script)
+	applyOnThePage(t, b, page, script)
 	for _, said := range b.complaints() {
 		t.Errorf("the browser says: %s", said)
 	}
 	u.stop(t)
+}
+
+// familyOnThePage goes from a task to the task of an item, and back.
+func familyOnThePage(b *browser, page string) {
+	b.t.Helper()
+	b.load(page + "#/tasks/f-1")
+	b.click("[data-family] [data-items=completed]")
+	b.await("document.querySelector('[data-items=completed]').getAttribute('aria-pressed') === 'true'")
+	b.click("[data-family] tr[data-key='7'] a")
+	b.await("location.hash.endsWith('7') && document.querySelector('.crumb a.id')?.textContent === 'f-1'")
+	b.click(".crumb a.id")
+	b.await("location.hash === '#/tasks/f-1' && document.querySelector('[data-family]')")
+}
+
+// orderOnThePage orders a batch for the tasks that one cause holds, and sees its result.
+func orderOnThePage(t *testing.T, b *browser, page, script string) {
+	t.Helper()
+	b.load(page + "#/held")
+	b.click(".group .buttons button")
+	b.await("document.querySelector('dialog [aria-label=Preview]')?.innerText.includes('tries_exhausted')")
+	if found := b.violations(script); found != "" {
+		t.Errorf("the dialog of a batch:\n%s", found)
+	}
+	b.run(chromedp.SendKeys(chromedp.CSS("dialog [name=reason]"), "the bank is back"))
+	b.click("dialog [data-send]")
+	b.await("location.hash.startsWith('#/batches/') && document.querySelector('main tr[data-key=held-1]') && document.querySelector('main').innerText.includes('the bank is back')")
 }
 
 // keepPicture writes a picture of the page to the directory of the test's artefacts.

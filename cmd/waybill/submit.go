@@ -73,7 +73,7 @@ Without --wait it first checks that the workflows exist, and submits nothing if 
 	f.StringVarP(&o.file, "file", "f", "", "file of JSON lines, one submission each (-: standard input)")
 	f.StringVar(&o.id, "id", "", "task id (default: a new UUID)")
 	f.StringVar(&o.workflow, "workflow", "", "name of the workflow")
-	f.IntVar(&o.version, "version", 0, "version of the workflow (default: the newest)")
+	f.IntVar(&o.version, "version", 0, "version of the workflow (default: the newest that isn't deprecated)")
 	f.StringVar(&o.input, "input", "null", "input of the task: JSON, or @FILE")
 	f.StringVar(&o.replyTo, "reply-to", "", "topic to send status notifications to")
 	f.IntVar(&o.priority, "priority", 0, "priority when steps wait for an agent; higher goes first")
@@ -115,8 +115,8 @@ func runSubmit(cmd *cobra.Command, o *submitOptions) error {
 	defer l.close()
 	ctx := cmd.Context()
 	var w *submissionWaiter
-	if !o.wait && !o.noCheck {
-		if err := checkWorkflows(ctx, l, subs); err != nil {
+	if !o.noCheck && (!o.wait || slices.ContainsFunc(subs, func(s *logclient.Submission) bool { return s.Version != 0 })) {
+		if err := checkWorkflows(ctx, l, subs, o.wait); err != nil {
 			return err
 		}
 	}
@@ -142,8 +142,9 @@ func runSubmit(cmd *cobra.Command, o *submitOptions) error {
 const definitionsTimeout = 5 * time.Second
 
 // checkWorkflows refuses submissions of unknown workflows, so that the user needn't wait for the scheduler's
-// refusal. If definitions can't be read completely, it warns and submits: the scheduler decides.
-func checkWorkflows(ctx context.Context, l *logbook, subs []*logclient.Submission) error {
+// refusal, unless they are waited for anyway. It notes those that name a deprecated version. If definitions can't be read
+// completely, it warns and submits: the scheduler decides.
+func checkWorkflows(ctx context.Context, l *logbook, subs []*logclient.Submission, waits bool) error {
 	within, cancel := context.WithTimeout(ctx, definitionsTimeout)
 	defer cancel()
 	names, err := registry.Names(within, l.admin, l.cfg.Namespace)
@@ -154,18 +155,21 @@ func checkWorkflows(ctx context.Context, l *logbook, subs []*logclient.Submissio
 		fmt.Fprintf(l.note, "waybill: submitting without checking the workflows, which can't be read: %s\n", printable(err.Error()))
 		return nil
 	}
-	var unknown []string
+	var unknown, used []string
 	for _, s := range subs {
 		what := s.Workflow
 		if s.Version != 0 {
 			what += "/" + strconv.Itoa(s.Version)
 		}
-		if !names[what] && !slices.Contains(unknown, what) && len(unknown) < unknownWorkflowsMax {
+		if !slices.Contains(used, what) {
+			used = append(used, what)
+		}
+		if _, known := names[what]; !known && !slices.Contains(unknown, what) && len(unknown) < unknownWorkflowsMax {
 			unknown = append(unknown, what)
 		}
 	}
-	if len(unknown) == 0 {
-		return nil
+	if waits || len(unknown) == 0 {
+		return noteDeprecated(l, used, names, waits)
 	}
 	return exit(exitRefused, "nothing was submitted: there is no workflow %s%s; `waybill workflow list` lists the existing ones, `waybill workflow apply` adds one, --no-check submits anyway",
 		strings.Join(unknown, ", "), meantWorkflows(unknown, slices.Sorted(maps.Keys(names))))

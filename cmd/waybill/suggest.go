@@ -29,13 +29,18 @@ func meantCommand(cmd *cobra.Command, name string) string {
 	if near := text.Nearest(name, names); near != "" {
 		return "`" + cmd.CommandPath() + " " + near + "`"
 	}
+	meant := ""
 	for _, c := range cmd.Root().Commands() {
-		if found, rest, err := c.Find([]string{name}); err == nil && found != c && len(rest) == 0 && found.IsAvailableCommand() {
-			return "`" + found.CommandPath() + "`"
+		found, rest, err := c.Find([]string{name})
+		if err == nil && found != c && len(rest) == 0 && found.IsAvailableCommand() && (meant == "" || c.Name() == groupOfWorkflows) {
+			meant = "`" + found.CommandPath() + "`"
 		}
 	}
-	return ""
+	return meant
 }
+
+// groupOfWorkflows is the group that is meant if several have a command.
+const groupOfWorkflows = "workflow"
 
 // didYouMean returns a question to append to the error of an unknown name; "" if nothing like it is known.
 func didYouMean(meant string) string {

@@ -256,7 +256,7 @@ func collect(t *testing.T, s *system, log func() []events.Record, said testimony
 			if agent := task.Plan.Steps[i].Agent; agent != "" { // a wait has none
 				agents[agent] = true
 			}
-			if u := task.Plan.Steps[i].Undo; u != nil {
+			if u := task.Plan.Steps[i].Undo; u != nil && u.Agent != "" { // a withdrawal of a child has none
 				agents[u.Agent] = true
 			}
 		}

@@ -23,7 +23,7 @@ import (
 // does, over the log as kcat reads it.
 type observer struct {
 	mu     sync.Mutex
-	states map[string]events.TaskState // of every task that was seen
+	states map[string]events.TaskState // of every task that was seen, without children
 	counts map[events.TaskState]int
 	next   map[int32]int64
 	log    *verify.Checker
@@ -67,7 +67,7 @@ func (o *observer) take(records []events.Record) {
 		}
 		o.next[r.Partition] = r.Offset + 1
 		o.log.Event(r)
-		if t := o.log.Task(string(r.Key)); t != nil && o.states[t.ID] != t.State {
+		if t := o.log.Task(string(r.Key)); t != nil && t.Parent == nil && o.states[t.ID] != t.State {
 			o.counts[o.states[t.ID]]--
 			o.states[t.ID] = t.State
 			o.counts[t.State]++

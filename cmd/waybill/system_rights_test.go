@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -25,12 +26,13 @@ const rightsPage = "docs/operate/security.md"
 // snapshots.
 var rightsUsers = map[string]string{
 	"scheduler": "scheduler", "supervisor": "supervisor", "`agent http`": "agent", "an agent of yours": "mine", "console": "console", "who submits": "shop", "who sends signals": "approver",
-	"operators": "operator", "`topics create`, `workflow apply`": "admin", "`workflow delete`": "deleter",
+	"operators": "operator", "`topics create`, `workflow apply`, `intake apply`": "admin", "`intake run`": "taker", "`workflow deprecate`": "deprecater", "`workflow delete`": "deleter",
 }
 
 const (
 	notOfSnapshots = "unsnapshot"
 	rightsReplyTo  = "shop.orders"
+	rightsIntake   = "shop.incoming"
 )
 
 var (
@@ -141,6 +143,11 @@ func guarded(t *testing.T) map[string]*as {
 			rights[notOfSnapshots] = append(rights[notOfSnapshots], r)
 		}
 	}
+	foreign := func(operation string) kafkatest.Right {
+		return kafkatest.Right{Resource: kafkatest.Topic, Operation: operation, Name: rightsIntake}
+	}
+	rights["taker"] = append(rights["taker"], foreign("Read"))         // "each intake's topic"
+	rights["console"] = append(rights["console"], foreign("Describe")) // likewise
 	users := []string{notOfSnapshots}
 	for _, u := range rightsUsers {
 		users = append(users, u)
@@ -182,6 +189,8 @@ func TestRightsOfThePageAreEnough(t *testing.T) {
 	if t.Failed() {
 		return
 	}
+	rightsOfSchedules(t, admin, operator)
+	rightsOfIntakes(t, by)
 
 	// Submit large orders until a snapshot is written.
 	pad, snapshot := strings.Repeat("x", 300<<10), func(r events.Record) bool { return string(r.Key) == events.SnapshotMetaKey }
@@ -226,16 +235,55 @@ func TestRightsOfThePageAreEnough(t *testing.T) {
 	rightsOfAConsole(t, consoleAt(t, console))
 	by["approver"].waybill(t, exitOK, "signal", "held", "approved", "--data", "true")
 	rightsOfAGoClient(t, shopper)
+	// Without a console, the command of an operator runs its batch.
+	console.stop(t)
+	shopper.waybill(t, exitError, "submit", "--workflow", "quick", "--id", "by-batch", "--input", `{"items":[],"total":4.5,"card":"tok_declined","address":"x"}`, "--wait", "--timeout", "1m")
+	operator.waybill(t, exitOK, "cancel", "--keep", "--filter", "id:by-batch", "--why", "enough", "--yes", "--api", "off")
+	by["deprecater"].waybill(t, exitOK, "workflow", "deprecate", "late", "1", "--why", "a test")
 	by["deleter"].waybill(t, exitOK, "workflow", "delete", "late/1", "--yes")
+}
+
+// rightsOfSchedules applies a schedule and triggers it: the supervisor submits its task.
+func rightsOfSchedules(t *testing.T, admin, operator *as) {
+	t.Helper()
+	text := "schedule: yearly\ncron: 0 0 1 1 *\nsubmit:\n  workflow: quick\n  input: {items: [], total: 4.5, card: tok, address: x}\n"
+	admin.waybill(t, exitOK, "schedule", "apply", writeFile(t, "yearly.yaml", []byte(text)))
+	var started triggered
+	if err := json.Unmarshal([]byte(operator.waybill(t, exitOK, "schedule", "trigger", "yearly", "--why", "a test", "-o", "json")), &started); err != nil {
+		t.Fatal(err)
+	}
+	operator.waybill(t, exitOK, "task", "wait", started.Task, "--timeout", "1m")
+	operator.waybill(t, exitOK, "schedule", "get", "yearly")
+	admin.waybill(t, exitOK, "schedule", "pause", "yearly")
+}
+
+// rightsOfIntakes runs an intake, which submits an order, writes a dead letter, and sends a signal.
+func rightsOfIntakes(t *testing.T, by map[string]*as) {
+	t.Helper()
+	root, admin := by["root"], by["admin"]
+	root.broker.CreateTopics(t, 1, rightsIntake)
+	for _, value := range []string{`{"id":"taken","paid":false}`, `{"paid":false}`, `{"id":"taken","paid":true}`} {
+		root.broker.Produce(t, events.Record{Topic: rightsIntake, Partition: 0, Value: []byte(value)})
+	}
+	orders := "intake: orders\ntopic: shop.incoming\nwhen: '${ !value.paid }'\nsubmit:\n  workflow: quick\n  id: '${ value.id }'\n  input: {items: [], total: 4.5, card: tok, address: x}\n"
+	paid := "intake: paid\ntopic: shop.incoming\nwhen: '${ value.paid }'\nsignal: {task: nobody, name: paid}\n"
+	admin.waybill(t, exitOK, "intake", "apply", writeFile(t, "orders.intake.yaml", []byte(orders)), writeFile(t, "paid.intake.yaml", []byte(paid)))
+	taker := by["taker"].start(t, "intake", "run", "--session-timeout", shortSession)
+	root.broker.AwaitRecords(t, 2, root.ns.Deadletters()) // of the record without an id, and of the signal to no task
+	by["operator"].waybill(t, exitOK, "task", "wait", "taken", "--timeout", "1m")
+	admin.waybill(t, exitOK, "intake", "pause", "orders")
+	taker.stop(t)
 }
 
 // rightsOfAConsole calls all endpoints, and submits and cancels an order.
 func rightsOfAConsole(t *testing.T, c *consoleClient) {
-	for _, path := range []string{"/tasks?min_offset=end", "/tasks/held?min_offset=end", "/tasks/held/timeline", "/tasks/held/why", "/tasks/held/export", "/workflows", "/agents", "/partitions", "/alerts", "/deadletters"} {
+	for _, path := range []string{"/tasks?min_offset=end", "/tasks/held?min_offset=end", "/tasks/held/timeline", "/tasks/held/why", "/tasks/held/export", "/workflows", "/agents", "/partitions", "/alerts", "/deadletters", "/intakes/orders"} {
 		c.get(t, http.StatusOK, path, nil)
 	}
 	c.post(t, http.StatusCreated, "/tasks", `{"id":"by-console","workflow":"quick","input":{"items":[],"total":4.5,"card":"tok_declined","address":"x"}}`, nil)
 	c.await(t, "the order held", "/tasks/by-console", func(body string) bool { return strings.Contains(body, `"state":"error"`) })
+	c.post(t, http.StatusCreated, "/batches", `{"id":"by-console","command":"resubmit","filter":"id:by-console","canary":0,"reason":"again"}`, nil)
+	c.await(t, "the batch done", "/batches/by-console", func(body string) bool { return strings.Contains(body, `"state":"done"`) })
 	c.post(t, http.StatusOK, "/tasks/by-console/cancel", `{"reason":"enough","keep":true}`, nil)
 	c.post(t, http.StatusOK, "/deadletters/redrive", `{"since":"24h"}`, nil)
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -73,13 +74,16 @@ type upSystem struct {
 	*process
 }
 
-// startUpProcess starts `waybill up` with the arguments, in a directory of the test.
+// startUpProcess starts `waybill up` with the arguments, in a directory of the test. Without --rate it submits no orders.
 func startUpProcess(t *testing.T, args ...string) *upSystem {
 	t.Helper()
 	addr := freeAddress(t)
 	u := &upSystem{dir: t.TempDir(), system: system{ns: events.DefaultNamespace, partitions: events.DefaultPartitions,
 		broker: &kafkatest.Broker{Kind: kafkatest.EmbeddedKind, Addrs: []string{addr}}}}
 	u.args = append([]string{"up", "--data-dir", u.dir, "--kafka-listen", addr, "--partitions", strconv.Itoa(int(u.partitions))}, args...)
+	if slices.Contains(args, "--demo") && !slices.Contains(args, "--rate") {
+		u.args = append(u.args, "--rate", "0") // the test submits what it needs
+	}
 	u.start(t)
 	return u
 }

@@ -27,9 +27,11 @@ import (
 func TestHoldAndUndo(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()
-	files := []string{quickWorkflow(t, "holding", "hold", 2), quickWorkflow(t, "undoing", "undo", 2)}
+	files := []string{quickWorkflow(t, "holding", "hold", 2), quickWorkflow(t, "undoing", "undo", 2),
+		// Only the cancel ends its charge, however long that takes on a busy machine.
+		quickWorkflow(t, "cancelling", "undo", 1000)}
 	t.Run(kafkatest.EmbeddedKind, func(t *testing.T) {
-		u := startUpProcess(t, "--workflow", files[0], "--workflow", files[1])
+		u := startUpProcess(t, "--workflow", files[0], "--workflow", files[1], "--workflow", files[2])
 		holdAndUndo(t, &u.system)
 		u.stop(t)
 	})
@@ -67,8 +69,11 @@ func holdAndUndo(t *testing.T, s *system) {
 	for id, card := range map[string]string{blocked: demo.CardWorks, unanswered: demo.CardWorks, lateBefore: demo.CardWorks, lateAfter: demo.CardWorks,
 		slowShip: demo.CardSlow, slow1: demo.CardSlow, slow2: demo.CardSlow, stuck1: demo.CardStuckUndo, stuck2: demo.CardStuckUndo} {
 		workflow := "undoing"
-		if id == blocked {
+		switch id {
+		case blocked:
 			workflow = "holding"
+		case lateBefore, lateAfter, slow1, slow2:
+			workflow = "cancelling"
 		}
 		fmt.Fprintf(&orders, `{"id":%q,"workflow":%q,"input":{"items":[],"total":9.5,"card":%q,"address":"1 Harbour Road"}}`+"\n", id, workflow, card)
 	}

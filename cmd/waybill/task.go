@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -157,9 +158,9 @@ func (o *taskGetOptions) runEach(cmd *cobra.Command, args []string) error {
 func (o *taskGetOptions) printEach(cmd *cobra.Command, found []consoleapi.Task, several bool) error {
 	if several && o.format == formatJSON {
 		warnConsoleTasks(cmd.ErrOrStderr(), found...)
-		views := make([]events.TaskView, len(found))
+		views := make([]predictedView, len(found))
 		for i := range found {
-			views[i] = found[i].TaskView
+			views[i] = predictedView{found[i].TaskView, found[i].Prediction}
 		}
 		return encode(cmd.OutOrStdout(), views, "  ")
 	}
@@ -177,7 +178,32 @@ func (o *taskGetOptions) printEach(cmd *cobra.Command, found []consoleapi.Task, 
 // printTask prints a task as a console returned it.
 func (t *tool) printTask(cmd *cobra.Command, v consoleapi.Task) error {
 	warnConsoleTasks(cmd.ErrOrStderr(), v)
-	return t.printObject(cmd.OutOrStdout(), v.TaskView, func(out io.Writer) error { return taskTable(out, v.TaskView) })
+	p := v.Prediction
+	return t.printObject(cmd.OutOrStdout(), predictedView{v.TaskView, p}, func(out io.Writer) error {
+		if p != nil {
+			fmt.Fprintln(out, predictionText(p))
+		}
+		return taskTable(out, v.TaskView)
+	})
+}
+
+// predictedView is a task with an estimate of when it will be processed.
+type predictedView struct {
+	events.TaskView
+	Prediction *consoleapi.Prediction `json:"prediction,omitempty"`
+}
+
+// predictionText says when a task is predicted to be processed.
+func predictionText(p *consoleapi.Prediction) string {
+	verdict := "Predicted end"
+	if p.Misses {
+		verdict = "Will probably miss its deadline: predicted end"
+	}
+	note := ""
+	if len(p.Unknown) > 0 {
+		note = ", none of " + strings.Join(p.Unknown, ", ")
+	}
+	return fmt.Sprintf("%s %s, by %s (%d samples%s)", verdict, tableTime(p.EndsAt), strings.Join(p.CriticalPath, ", "), p.Samples, note)
 }
 
 // taskTable prints one task.
@@ -188,6 +214,13 @@ func taskTable(out io.Writer, v events.TaskView) error {
 	w.row("State", stateText(v.State))
 	if v.Error != nil {
 		w.row("Error", errorText(v.Error))
+	}
+	origin := taskOrigin{Intake: v.Intake, Parent: v.Parent}
+	if v.ReplyTo != nil {
+		origin.ReplyTo = *v.ReplyTo
+	}
+	for _, row := range origin.rows(v.ID) {
+		w.row(row[0], row[1])
 	}
 	w.row("Submitted", tableTime(v.SubmittedAt))
 	w.row("Updated", tableTime(v.UpdatedAt))
@@ -201,6 +234,9 @@ func taskTable(out io.Writer, v events.TaskView) error {
 	w.row("Output", text.Shorten(string(v.Output), 200))
 	for i := range v.Steps {
 		progressRow(w, &v.Steps[i])
+		if x := v.Steps[i].Items; x != nil {
+			w.row("Items", v.Steps[i].ID+": "+itemsText(x))
+		}
 	}
 	w.row("As of", fmt.Sprintf("partition %d, offset %s", v.AsOf.Partition, v.AsOf.Offset))
 	if err := w.Flush(); err != nil {

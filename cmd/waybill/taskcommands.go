@@ -9,7 +9,7 @@ type taskCommand struct {
 }
 
 var taskCommands = []taskCommand{
-	{newTaskList, true}, {newTaskGet, true}, {newTaskWhy, true}, {newTaskWait, true}, {newCancel, true},
+	{newTaskList, true}, {newTaskGet, true}, {newTaskWhy, true}, {newTaskItems, true}, {newTaskWait, true}, {newCancel, true},
 	{newTimeline, false}, {newResubmit, false}, {newUndo, false}, {newRelease, false}, {newSignal, false},
 }
 
@@ -52,9 +52,9 @@ var commandGroups = []struct {
 }{
 	{"Try it", []string{"demo", "up"}},
 	{"Roles", []string{"scheduler", "supervisor", "agent", "console"}},
-	{"Tasks (all but submit also as `waybill task NAME`)", []string{"submit", "task", "list", "get", "timeline", "why", "wait", "cancel", "resubmit", "undo", "release", "signal"}},
+	{"Tasks (all but submit also as `waybill task NAME`)", []string{"submit", "task", "list", "get", "timeline", "why", "items", "wait", "cancel", "resubmit", "undo", "release", "signal"}},
 	{"Definitions and topics", []string{"workflow", "topics"}},
-	{"Operation", []string{"top", "alerts", "errors", "deadletters", "doctor", "open"}},
+	{"Operation", []string{"top", "alerts", "errors", "batch", "deadletters", "doctor", "open"}},
 	{"History", []string{"replay", "export", "view", "verify"}},
 }
 

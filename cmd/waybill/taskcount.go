@@ -23,7 +23,8 @@ type stateCount struct {
 // askCounts prints the number of tasks that match, by state.
 func (o *taskListOptions) askCounts(cmd *cobra.Command, c *apiClient, from time.Time) error {
 	count := o.countByList
-	if o.idPrefix == "" && len(o.labels) == 0 && o.inError == "" && o.agent == "" && from.IsZero() && o.within == 0 && c.local == nil {
+	counted := consoleapi.Filter{States: o.states, Workflow: o.workflow}
+	if c.local == nil && o.filter(from).String() == counted.String() {
 		count = o.countByWorkflow
 	}
 	counts, partial, err := count(cmd, c, from)

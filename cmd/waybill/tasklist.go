@@ -28,6 +28,7 @@ type taskListOptions struct {
 	labels   labels
 	inError  string
 	group    string
+	parent   string
 	agent    string
 	within   time.Duration
 	count    bool
@@ -67,10 +68,11 @@ exit code is then 7, and likewise if a partition can't be read.`,
 	f.Var(&o.labels, "label", "only tasks with this label, `NAME=VALUE` (repeatable: all must match)")
 	f.StringVar(&o.inError, "step-in-error", "", "only tasks in which this step is held")
 	f.StringVar(&o.group, "error-group", "", "only held tasks of this error group; waybill errors lists the groups")
+	f.StringVar(&o.parent, "parent", "", "only children of this task, and the tasks of its items, which other lists hide")
 	f.StringVar(&o.agent, "agent", "", "only tasks with an attempt at this agent")
 	f.DurationVar(&o.within, "due-within", 0, "only open tasks whose complete-by is within this time, or past")
 	f.BoolVar(&o.count, "count", false, "show the number of matching tasks by state, instead of the tasks")
-	commandLineOnly(f, "id-prefix", "count", "state", "workflow", "label", "step-in-error", "error-group", "agent", "due-within")
+	commandLineOnly(f, "id-prefix", "count", "state", "workflow", "label", "step-in-error", "error-group", "parent", "agent", "due-within")
 	return cmd
 }
 
@@ -139,7 +141,7 @@ func (o *taskListOptions) mayShow(id string, t *events.Task, from time.Time) boo
 
 // filter returns the filter for a console.
 func (o *taskListOptions) filter(from time.Time) *consoleapi.Filter {
-	return &consoleapi.Filter{IDPrefix: o.idPrefix, States: o.states, Workflow: o.workflow, Labels: o.labels, StepInError: o.inError, ErrorGroup: o.group, Agent: o.agent, Since: from, DueWithin: o.within}
+	return &consoleapi.Filter{IDPrefix: o.idPrefix, States: o.states, Workflow: o.workflow, Labels: o.labels, StepInError: o.inError, ErrorGroup: o.group, Parent: o.parent, Agent: o.agent, Since: from, DueWithin: o.within}
 }
 
 // ask prints the list that a console returns.

@@ -18,6 +18,7 @@ import (
 type timelineOptions struct {
 	tool
 	queryFlags
+	treeFlags
 	follow bool
 }
 
@@ -37,17 +38,23 @@ A record of the task that is not a valid event is shown with type 'unreadable', 
 one that can't be read because of corruption on a broker's disk. Other lines are not affected. --follow
 continues with new events until the task has ended or is held.
 
+--tree shows the task with its children, their children, and so on, in one timeline; the column TASK is indented
+by their depth. It shows at most --tasks tasks, and --items items of each step: those that failed or are held
+first. What it leaves out is counted.
+
 Several ids are shown one after the other. With -o json they are an array with the members task and lines, and
 with -o jsonl each line names its task. If one isn't found, the others are shown, and the exit code is 3.`,
 		Example: `  waybill timeline order-7
   waybill timeline order-7 order-8
-  waybill timeline order-7 --follow`,
+  waybill timeline order-7 --follow
+  waybill timeline trip-1 --tree`,
 		Args: severalArguments("a task's id"),
 		RunE: func(cmd *cobra.Command, args []string) error { return runTimeline(cmd, &o, args) },
 	}
 	o.tool.flags(cmd)
 	o.queryFlags.flags(cmd)
 	o.fileFlag(cmd)
+	o.treeFlags.flags(cmd)
 	cmd.Flags().BoolVar(&o.follow, "follow", false, "continue with new events as they arrive (table or jsonl)")
 	return cmd
 }
@@ -68,6 +75,12 @@ func runTimeline(cmd *cobra.Command, o *timelineOptions, args []string) error {
 		return err
 	case o.follow && len(ids) > 1:
 		return usage("--follow follows one task; %d ids are given", len(ids))
+	}
+	if err := o.treeFlags.check(cmd, ids, o.follow); err != nil {
+		return err
+	}
+	if o.tree {
+		return o.query(cmd, &o.tool, indexAll, func(c *apiClient) error { return o.askTree(cmd, c, &o.output, ids[0]) })
 	}
 	return o.query(cmd, &o.tool, indexTasks(ids), func(c *apiClient) error {
 		if len(ids) > 1 {
@@ -172,6 +185,12 @@ func (t *timeline) show(out io.Writer) error {
 	from := t.shown
 	t.shown = len(t.lines)
 	if t.options.format == formatTable {
+		if from == 0 && len(t.lines) > 0 {
+			origin := originOfLine(&t.lines[0].Line)
+			for _, row := range origin.rows(t.id) {
+				fmt.Fprintln(out, printable(row[0]+" "+row[1]))
+			}
+		}
 		lines := make([]events.Line, len(t.lines))
 		for i := range t.lines {
 			lines[i] = t.lines[i].Line

@@ -22,31 +22,42 @@ const timelineHead = "SEQ AT + EVENT STEP ATTEMPT WAIT WORK LEFT OFFSET INSTANCE
 // printTimelineFrom prints the lines from an index on; the first call prints the head.
 func printTimelineFrom(out io.Writer, lines []events.Line, from int) error {
 	rows := [][]string{strings.Fields(timelineHead)}
-	var first time.Time
+	clock := timelineClock{}
 	spans := replay.Spans(lines)
-	for i, l := range lines {
-		seq, clock, since := "-", "-", "-" // a record that isn't an event has none of them
-		at, err := time.Parse(time.RFC3339, l.At)
-		if first.IsZero() && err == nil {
-			first = at
+	for i := range lines {
+		at, since := clock.read(&lines[i])
+		if i >= from {
+			rows = append(rows, timelineRow(&lines[i], at, since, &spans[i]))
 		}
-		if i < from {
-			continue
-		}
-		if err == nil {
-			clock, since = at.UTC().Format("15:04:05.000Z"), at.Sub(first).String()
-		}
-		if l.Seq > 0 {
-			seq = fmt.Sprint(l.Seq)
-		}
-		attempt := ""
-		if l.Attempt > 0 {
-			attempt = fmt.Sprint(l.Attempt)
-		}
-		rows = append(rows, []string{seq, clock, since, shortType(l.Type), l.Step, attempt,
-			durationText(spans[i].Wait), durationText(spans[i].Work), durationText(spans[i].Left), fmt.Sprintf("%d/%s", l.Partition, l.Offset), instanceOf(&l)})
 	}
 	return writeTimeline(out, rows, from == 0)
+}
+
+// timelineClock returns the times of lines, and since the first of them. A record that isn't an event has none.
+type timelineClock struct{ first time.Time }
+
+func (c *timelineClock) read(l *events.Line) (clock, since string) {
+	at, err := time.Parse(time.RFC3339, l.At)
+	if err != nil {
+		return "-", "-"
+	}
+	if c.first.IsZero() {
+		c.first = at
+	}
+	return at.UTC().Format("15:04:05.000Z"), at.Sub(c.first).String()
+}
+
+// timelineRow returns the cells of a line, in the order of timelineHead.
+func timelineRow(l *events.Line, at, since string, span *replay.Span) []string {
+	seq, attempt := "-", ""
+	if l.Seq > 0 {
+		seq = fmt.Sprint(l.Seq)
+	}
+	if l.Attempt > 0 {
+		attempt = fmt.Sprint(l.Attempt)
+	}
+	return []string{seq, at, since, shortType(l.Type), l.Step, attempt, durationText(span.Wait), durationText(span.Work), durationText(span.Left),
+		fmt.Sprintf("%d/%s", l.Partition, l.Offset), instanceOf(l)}
 }
 
 // writeTimeline writes rows of a timeline. On a terminal they are fitted to its width.

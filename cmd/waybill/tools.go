@@ -9,7 +9,7 @@ import (
 
 // addTools adds the verbs for submitters and operators.
 func addTools(root *cobra.Command) {
-	root.AddCommand(newSubmit(), newTask(), newReplay(), newExport(), newVerify(), newAlerts(), newErrors(), newTop(), newDoctor(), newOpen(), newDeadletters(), newWorkflow(), newBench(), newView())
+	root.AddCommand(newSubmit(), newTask(), newReplay(), newExport(), newVerify(), newAlerts(), newErrors(), newBatch(), newSchedule(), newTop(), newDoctor(), newOpen(), newDeadletters(), newWorkflow(), newIntake(), newBench(), newView())
 	for _, c := range taskCommands {
 		root.AddCommand(c.build(c.belowTask))
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
 	"github.com/waybill-run/waybill/internal/local"
-	"github.com/waybill-run/waybill/internal/registry"
+	"github.com/waybill-run/waybill/scheduler"
 	"github.com/waybill-run/waybill/workflow"
 )
 
@@ -32,6 +32,7 @@ type upOptions struct {
 	maxRunnable int
 	observe     bool
 	partitions  int32
+	registry    registryFlags
 }
 
 func newUp() *cobra.Command {
@@ -43,11 +44,11 @@ func newUp() *cobra.Command {
 the Kafka protocol on a loopback port for any client. Use it for development and trying out, on one
 machine. In production, run the roles against your own Kafka cluster.
 
-With --demo --rate 1 an order is submitted every second, of the workflow quick-order, which has short deadlines. A
+With --demo an order is submitted every two seconds, of the workflow quick-order, which has short deadlines. A
 quarter of them fails: it is retried, undone or held. One in twenty names a workflow that doesn't exist, and
-becomes a dead letter. So every screen of the console has something to show within a minute.`,
+becomes a dead letter. So every screen of the console soon has something to show. --rate 0 submits none.`,
 		Example: `  waybill up --demo
-  waybill up --demo --rate 1
+  waybill up --demo --rate 0
   waybill up --workflow docs/examples/notice.yaml --data-dir ./waybill-data`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runUp(cmd, &o) },
@@ -58,11 +59,12 @@ becomes a dead letter. So every screen of the console has something to show with
 	o.console.flags(cmd)
 	f.StringVar(&o.listen, "kafka-listen", embedded.DefaultListen, "loopback address for Kafka clients")
 	f.BoolVar(&o.demo, "demo", false, "run the sample workflow 'order' and its three simulated services")
-	f.Float64Var(&o.rate, "rate", 0, "with --demo: number of sample orders to submit a second; some fail; 0: none")
+	f.Float64Var(&o.rate, "rate", demo.TrickleRate, "with --demo: number of sample orders to submit a second; some fail; 0: none")
 	f.StringArrayVar(&o.workflows, "workflow", nil, "file of a workflow definition to apply (repeatable)")
 	f.Int32Var(&o.partitions, "partitions", events.DefaultPartitions, "number of partitions of the inboxes and of events in a new data directory; it can't be changed later")
 	maxRunnableFlag(cmd, &o.maxRunnable)
 	capacityFlags(cmd, &o.capacity, &o.observe)
+	o.registry.flags(cmd)
 	f.StringVar(&o.metricsListen, "metrics-listen", "", "address of Prometheus metrics (/metrics)")
 	f.StringVar(&o.logLevel, "log-level", "warn", "log level: debug, info, warn or error")
 	f.StringVar(&o.config, "config", "", "YAML file of settings; its keys are flag names")
@@ -70,6 +72,9 @@ becomes a dead letter. So every screen of the console has something to show with
 }
 
 func runUp(cmd *cobra.Command, o *upOptions) error {
+	if !o.demo && !cmd.Flags().Changed("rate") {
+		o.rate = 0
+	}
 	partitions, err := partitionsAsked(cmd, o.partitions)
 	if err != nil {
 		return err
@@ -168,8 +173,14 @@ func (o *upOptions) local() (local.Options, error) {
 	if err != nil {
 		return local.Options{}, err
 	}
+	schemas, err := o.registry.open()
+	if err != nil {
+		return local.Options{}, err
+	}
+	o.console.schemas = schemas
 	lo := local.Options{DataDir: o.dataDir, Listen: o.listen, Concurrency: demoConcurrency, Log: log, Metrics: instance.NewMetrics(), EndProcess: endProcess,
-		Scheduler: instance.SchedulerOptions{Workers: 2, MaxRunnable: o.maxRunnable, CreateReplyTo: true, AgentCapacity: o.capacity, ObserveCapacity: o.observe}}
+		Scheduler: instance.SchedulerOptions{Workers: 2, MaxRunnable: o.maxRunnable, CreateReplyTo: true, AgentCapacity: o.capacity, ObserveCapacity: o.observe},
+		Intakes:   instance.IntakeOptions{Workers: 1, Schemas: schemas}}
 	if o.demo {
 		lo.Definitions = append(lo.Definitions, workflow.Order())
 	}
@@ -181,7 +192,7 @@ func (o *upOptions) local() (local.Options, error) {
 		if err != nil {
 			return lo, exit(exitUsage, "--workflow: %w", err)
 		}
-		d, err := registry.Parse(file, src)
+		d, err := scheduler.ParseDefinition(file, src)
 		if err != nil {
 			return lo, exit(exitUsage, "%w", err)
 		}

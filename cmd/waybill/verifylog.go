@@ -73,12 +73,31 @@ func (v *logVerification) run(ctx context.Context, o verify.Options) (*verify.Re
 	if v.readIncomplete(ns.Deadletters()) {
 		c.DeadlettersMissing()
 	}
+	if err := v.readSchedules(ctx, c); err != nil {
+		return nil, err
+	}
 	report := c.Finish(time.Now())
 	result := report.Result(o, next)
 	if line := report.Timeline(); line != nil {
 		result.Timeline, err = v.readTimeline(ctx, line)
 	}
 	return result, err
+}
+
+// readSchedules feeds the topic of schedules. A namespace that was created before there were schedules has none.
+func (v *logVerification) readSchedules(ctx context.Context, c *verify.Checker) error {
+	topic := v.cfg.Namespace.Schedules()
+	if _, exists, err := v.admin.TopicPartitions(ctx, topic); err != nil || !exists {
+		return err
+	}
+	_, err := v.read(ctx, topic, logreader.Range{ReuseBuffers: true}, func(r *events.Record) error {
+		c.Schedule(r)
+		return nil
+	})
+	if err == nil && !v.readIncomplete(topic) {
+		c.SchedulesRead()
+	}
+	return err
 }
 
 // offsets requests one kind of offset of each partition of a topic.

@@ -15,12 +15,13 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/registry"
 	"github.com/waybill-run/waybill/internal/text"
+	"github.com/waybill-run/waybill/scheduler"
 	"github.com/waybill-run/waybill/workflow"
 )
 
 func newWorkflow() *cobra.Command {
-	cmd := &cobra.Command{Use: "workflow", Short: "Validate, test, apply, list, print, draw and delete workflow definitions"}
-	cmd.AddCommand(newWorkflowValidate(), newWorkflowTest(), newWorkflowApply(), newWorkflowList(), newWorkflowGet(), newWorkflowGraph(), newWorkflowDelete())
+	cmd := &cobra.Command{Use: "workflow", Short: "Validate, test, apply, list, print, draw, compare, migrate, deprecate and delete workflow definitions"}
+	cmd.AddCommand(newWorkflowValidate(), newWorkflowTest(), newWorkflowApply(), newWorkflowList(), newWorkflowGet(), newWorkflowGraph(), newWorkflowDiff(), newWorkflowMigrate(), newWorkflowDeprecate(), newWorkflowDelete())
 	return cmd
 }
 
@@ -78,20 +79,20 @@ func parseFile(stdin io.Reader, file string) (*workflow.Definition, error) {
 		if err != nil {
 			return nil, fmt.Errorf("standard input: %w", err)
 		}
-		return registry.Parse("stdin", src)
+		return scheduler.ParseDefinition("stdin", src)
 	}
 	src, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
-	return registry.Parse(file, src)
+	return scheduler.ParseDefinition(file, src)
 }
 
 // appliedDefinition is the result for one definition as it is printed.
 type appliedDefinition struct {
 	Workflow string   `json:"workflow"`
 	Version  int      `json:"version"`
-	Result   string   `json:"result"` // applied, unchanged or deleted
+	Result   string   `json:"result"` // applied, unchanged, deprecated, restored or deleted
 	Agents   []string `json:"agents"`
 }
 
@@ -175,16 +176,30 @@ func (l *logbook) listDefinitions(ctx context.Context, read listDefinitions) (li
 
 func newWorkflowList() *cobra.Command {
 	var t tool
+	var api apiFlags
+	var inUse bool
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the definitions in the log",
-		Long: `List the workflow definitions in the log, with their agents. New tasks get the newest version unless
-they name one.`,
-		Example: `  waybill workflow list`,
-		Args:    noArguments,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return runWorkflowList(cmd, &t) },
+		Long: `List the workflow definitions in the log, with their agents. New tasks get the newest version that isn't
+deprecated, unless they name one.
+
+With --in-use it lists the versions that can't be deleted: those of open tasks, and those that a schedule, an
+intake or a step of another workflow starts tasks of.`,
+		Example: `  waybill workflow list
+  waybill workflow list --in-use`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if inUse {
+				return runWorkflowsInUse(cmd, &t, api)
+			}
+			return runWorkflowList(cmd, &t)
+		},
 	}
 	t.flags(cmd)
+	api.flags(cmd)
+	cmd.Flags().BoolVar(&inUse, "in-use", false, "only versions that are used, with their open tasks and what starts tasks of them")
+	commandLineOnly(cmd.Flags(), "in-use")
 	return cmd
 }
 
@@ -201,12 +216,16 @@ func runWorkflowList(cmd *cobra.Command, t *tool) error {
 	if err != nil {
 		return err
 	}
-	return printList(&t.output, cmd.OutOrStdout(), "WORKFLOW VERSION STEPS AGENTS APPLIED FAULT", list, func(s registry.Definition) []string {
+	return printList(&t.output, cmd.OutOrStdout(), "WORKFLOW VERSION STEPS AGENTS APPLIED NOTES", list, func(s registry.Definition) []string {
 		steps, agents := "-", "-"
 		if s.Definition != nil {
 			steps, agents = strconv.Itoa(len(s.Definition.Steps)), strings.Join(s.Definition.Agents(), ",")
 		}
-		return []string{s.Workflow, strconv.Itoa(s.Version), steps, agents, tableTime(s.AppliedAt), text.Shorten(s.Fault, 120)}
+		notes := s.Fault
+		if s.Deprecated != nil {
+			notes = strings.Trim("deprecated: "+s.Deprecated.Why+"; "+s.Fault, "; ")
+		}
+		return []string{s.Workflow, strconv.Itoa(s.Version), steps, agents, tableTime(s.AppliedAt), text.Shorten(notes, 120)}
 	})
 }
 

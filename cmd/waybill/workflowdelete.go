@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -31,7 +30,8 @@ func newWorkflowDelete() *cobra.Command {
 		Short: "Delete a definition that no open task has",
 		Long: `Delete a workflow definition. New submissions that name the version are refused afterwards, and submissions
 without a version get the newest one that is left. The command is refused (exit code 8) while open tasks have the
-version. A task that was submitted at the same moment goes on: schedulers keep a copy for it. The version can
+version, or if a schedule, an intake or a step of another workflow starts tasks of it: they name the version, or
+it is the last one. A task that was submitted at the same moment goes on: schedulers keep a copy for it. The version can
 be applied again with the same body only.
 
 On a terminal it asks for confirmation; elsewhere --yes is required.`,
@@ -48,10 +48,9 @@ func runWorkflowDelete(cmd *cobra.Command, o *workflowDeleteOptions, what string
 	if err := o.output.check(); err != nil {
 		return err
 	}
-	name, text, _ := strings.Cut(what, "/")
-	version, err := strconv.Atoi(text)
-	if name == "" || err != nil || version < 1 {
-		return usage("%q: a definition is NAME/VERSION; `waybill workflow list` shows those in the log", what)
+	name, version, err := parseVersion(what)
+	if err != nil {
+		return err
 	}
 	if err := o.confirm(cmd, what); err != nil {
 		return err
@@ -61,6 +60,9 @@ func runWorkflowDelete(cmd *cobra.Command, o *workflowDeleteOptions, what string
 		return err
 	}
 	defer l.close()
+	if err := refuseIfStarted(cmd.Context(), l, name, version); err != nil {
+		return err
+	}
 	if err := refuseIfUsed(cmd, l, name, version); err != nil {
 		return err
 	}
@@ -85,6 +87,31 @@ func (o *workflowDeleteOptions) confirm(cmd *cobra.Command, what string) error {
 	return askConfirmation(cmd.InOrStdin(), cmd.ErrOrStderr(), fmt.Sprintf("delete the definition %s, after which new submissions of it are refused", what))
 }
 
+// definitionsAndUses returns the definitions in the log, and which of them start tasks of others.
+func (l *logbook) definitionsAndUses(ctx context.Context) (list []registry.Definition, uses []registry.Use, err error) {
+	if list, err = l.definitions(ctx); err != nil {
+		return nil, nil, err
+	}
+	err = l.askBrokers(ctx, func(ctx context.Context) error {
+		uses, err = registry.Uses(ctx, l.admin, l.cfg.Namespace, list)
+		return err
+	})
+	return list, uses, err
+}
+
+// refuseIfStarted returns an error if a schedule, an intake or a step starts tasks of the definition, and could start none
+// without it.
+func refuseIfStarted(ctx context.Context, l *logbook, name string, version int) error {
+	list, uses, err := l.definitionsAndUses(ctx)
+	if err != nil {
+		return err
+	}
+	if users := registry.UsersOf(uses, list, name, version); len(users) > 0 {
+		return exit(exitRefused, "%s/%d is used by %s: change or delete that first", name, version, strings.Join(users, ", "))
+	}
+	return nil
+}
+
 // refuseIfUsed returns an error if open tasks have the definition, by the current log.
 func refuseIfUsed(cmd *cobra.Command, l *logbook, name string, version int) error {
 	return askLocalConsole(cmd.Context(), logSource{l}, indexAll, "", func(c *apiClient) error {
@@ -103,7 +130,7 @@ func refuseIfUsed(cmd *cobra.Command, l *logbook, name string, version int) erro
 			ids = append(ids, idText(open[i].ID))
 		}
 		slices.Sort(ids)
-		return exit(exitRefused, "%d open tasks have %s/%d (%s): delete it when they have ended; `waybill task list --workflow %s/%d` shows them",
+		return exit(exitRefused, "%d open tasks have %s/%d (%s): migrate them, or delete it when they have ended; `waybill task list --workflow %s/%d` shows them",
 			len(ids), name, version, strings.Join(ids[:min(len(ids), openNamed)], ", "), name, version)
 	})
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -45,7 +46,11 @@ With -o json it has what the HTTP API answers: the canonical form, and the graph
 			}
 			vs := steps.OfDefinition(d.Definition)
 			v := console.DescribeDefinition(d.Definition, d.Deleted, consoleapi.StepGraph{Steps: vs, Layout: graph.Draw(vs, false)})
+			v.Deprecated = d.Deprecated
 			return t.printObject(cmd.OutOrStdout(), v, func(out io.Writer) error {
+				if d := v.Deprecated; d != nil {
+					fmt.Fprintf(cmd.ErrOrStderr(), "%s/%d is deprecated: %s\n", printable(v.Workflow), v.Version, printable(d.Why))
+				}
 				_, err := io.WriteString(out, v.Source)
 				return err
 			})

@@ -23,6 +23,8 @@ const (
 	catchUp = 100 * time.Millisecond
 	// LookInterval is the pause between two looks at a task.
 	LookInterval = time.Second
+	// RetryPause is the pause of all commands after one wasn't answered.
+	RetryPause = 5 * time.Second
 )
 
 // Plan says how the commands are sent.
@@ -57,24 +59,30 @@ const (
 	Sent       Status = "sent"       // it isn't answered yet
 	Accepted   Status = "accepted"   // by a scheduler
 	Refused    Status = "refused"    // by a scheduler
-	Unanswered Status = "unanswered" // the command may have an effect
+	Unanswered Status = "unanswered" // the command may have an effect; it is sent again, unless the batch was stopped
 	Passed     Status = "passed"     // accepted, and the fault did not recur
 	Recurred   Status = "recurred"   // accepted, and the task is held again
 )
 
 // Result is what became of a task.
 type Result struct {
-	Task      string           `json:"task"`
-	RequestID string           `json:"request_id"`
-	Status    Status           `json:"status"`
-	State     events.TaskState `json:"state,omitempty"` // as last seen
-	Why       string           `json:"why,omitempty"`
+	Task      string           `json:"task" jsonschema:"The task's id."`
+	RequestID string           `json:"request_id" jsonschema:"The request id of its command."`
+	Status    Status           `json:"status" jsonschema:"What became of the task."`
+	State     events.TaskState `json:"state,omitempty" jsonschema:"The state of the task, as last seen. Absent: it wasn't seen."`
+	Why       string           `json:"why,omitempty" jsonschema:"Why it was refused, isn't answered, or is held again."`
 }
 
-// Final reports whether a repeated batch needn't send the command again.
-func (r *Result) Final() bool {
-	return r.Status != Waiting && r.Status != Sent && r.Status != Unanswered
+// Statuses are all statuses, from the first to the last that a task can have.
+var Statuses = []Status{Waiting, Sent, Unanswered, Accepted, Refused, Passed, Recurred}
+
+// after reports whether a status comes after another one. A result never goes back.
+func (s Status) after(other Status) bool {
+	return slices.Index(Statuses, s) > slices.Index(Statuses, other)
 }
+
+// due reports whether the command is to be sent, for the first time or again.
+func (s Status) due() bool { return s == Waiting || s == Unanswered }
 
 // Batch is a batch that runs. It is for one goroutine.
 type Batch struct {
@@ -91,6 +99,7 @@ type Batch struct {
 	looks    map[int]time.Time
 	stopped  string
 	timedOut bool
+	trouble  string
 }
 
 // New returns a batch. The command has neither a task nor a request id. earlier are results of the same batch, which
@@ -98,15 +107,16 @@ type Batch struct {
 func New(id string, command events.Control, plan Plan, targets []Target, earlier []Result) *Batch {
 	b := &Batch{id: id, command: command, plan: plan, targets: targets, index: map[string]int{}, looks: map[int]time.Time{}}
 	b.plan.Canary = min(plan.Canary, len(targets))
-	if len(targets) == 1 {
-		b.plan.Canary = 0 // there are no others
+	if len(targets) == 1 || command.DryRun {
+		b.plan.Canary = 0 // there are no others, or nothing comes of it
 	}
 	for i, t := range targets {
 		b.index[t.Task] = i
 		b.results = append(b.results, Result{Task: t.Task, RequestID: RequestID(id, t.Task), Status: Waiting})
 	}
 	for _, r := range earlier {
-		if i, ok := b.index[r.Task]; ok && r.Final() && b.results[i].RequestID == r.RequestID {
+		if i, ok := b.index[r.Task]; ok && r.Status != Sent && (r.RequestID == "" || b.results[i].RequestID == r.RequestID) {
+			r.RequestID = b.results[i].RequestID
 			b.results[i] = r
 			if r.Status == Accepted {
 				b.sample(time.Time{}, i)
@@ -153,7 +163,7 @@ func (b *Batch) nextWaiting(canary bool) (int, bool) {
 		if canary && b.next >= b.plan.Canary {
 			return 0, false
 		}
-		if b.results[b.next].Status == Waiting {
+		if b.results[b.next].Status.due() {
 			return b.next, true
 		}
 	}
@@ -173,15 +183,15 @@ func (b *Batch) pace(now time.Time) {
 
 // awaitCanary reports whether the canary hasn't passed yet. It stops the batch if the wait is over.
 func (b *Batch) awaitCanary(now time.Time) bool {
-	open, unanswered, passed := 0, 0, 0
-	for i := range b.plan.Canary {
-		switch status := b.results[i].Status; {
-		case status == Waiting || status == Sent:
-			unanswered++
-		case status == Accepted:
-			open++
-		case status == Passed:
-			passed++
+	open, unanswered, passed := b.countCanary()
+	for migrates := b.command.Command == events.Migrate; migrates && open+unanswered+passed == 0 && b.stopped == ""; {
+		if b.plan.Canary == len(b.targets) {
+			return false
+		}
+		// Tasks that don't fit the version say nothing about the others.
+		b.plan.Canary, b.canaryBy = min(2*b.plan.Canary, len(b.targets)), time.Time{}
+		if open, unanswered, passed = b.countCanary(); b.plan.Canary == 0 {
+			return false
 		}
 	}
 	if open+unanswered == 0 {
@@ -197,6 +207,20 @@ func (b *Batch) awaitCanary(now time.Time) bool {
 		b.stopped, b.timedOut = fmt.Sprintf("%d of %d canaries haven't passed within %s", open, b.plan.Canary, b.plan.CanaryWithin), true
 	}
 	return true
+}
+
+func (b *Batch) countCanary() (open, unanswered, passed int) {
+	for i := range b.plan.Canary {
+		switch status := b.results[i].Status; {
+		case status == Sent || status.due():
+			unanswered++
+		case status == Accepted:
+			open++
+		case status == Passed:
+			passed++
+		}
+	}
+	return open, unanswered, passed
 }
 
 // look chooses the tasks to look at: the canary, then a sample of the accepted tasks.
@@ -223,7 +247,8 @@ func (b *Batch) look(now time.Time, canary bool, do *Step) {
 	slices.Sort(do.Look)
 }
 
-// Answered reports the answer to a command, or, with a nil answer, that there was none and why.
+// Answered reports the answer to a command, or, with a nil answer, that there was none and why. A command that wasn't
+// answered is sent again: a repeated request id has no second effect.
 func (b *Batch) Answered(now time.Time, task string, a *events.Answer, why string) {
 	i, ok := b.index[task]
 	if !ok || b.results[i].Status != Sent {
@@ -234,17 +259,29 @@ func (b *Batch) Answered(now time.Time, task string, a *events.Answer, why strin
 	switch {
 	case a == nil:
 		r.Status, r.Why = Unanswered, why
-		b.stop(fmt.Sprintf("the command to %s wasn't answered: %s", task, why))
+		b.trouble = fmt.Sprintf("the command to %s wasn't answered: %s", task, why)
+		b.next = min(b.next, i)
+		if later := now.Add(RetryPause); b.nextSend.Before(later) {
+			b.nextSend = later
+		}
 	case !a.Accepted:
 		r.Status, r.State, r.Why = Refused, a.State, a.Reason
+		b.trouble = ""
 	default:
-		r.Status, r.State = Accepted, a.State
+		r.Status, r.State, r.Why = Accepted, a.State, ""
+		b.trouble = ""
 		b.sample(now, i)
 	}
 }
 
+// Trouble returns why the batch doesn't advance: the last command wasn't answered. Empty: it does.
+func (b *Batch) Trouble() string { return b.trouble }
+
 // sample begins to look at a task, if it is a canary or the sample has room.
 func (b *Batch) sample(now time.Time, i int) {
+	if b.command.DryRun {
+		return // nothing comes of it
+	}
 	if i < b.plan.Canary || len(b.looks) < SampleMax {
 		b.looks[i] = now
 	}
@@ -302,6 +339,8 @@ func (b *Batch) commandTo(i int) events.Control {
 // judge returns what came of an accepted command: Passed, Recurred or Accepted, which is not known yet.
 func judge(x *events.Control, before *Target, v *events.TaskView) (fate Status, why string) {
 	switch {
+	case x.Command == events.Migrate && (v.State != events.StateError || before.State == events.StateError):
+		return Passed, "" // it goes on, or waits for its resubmit
 	case v.State == events.StateError:
 		if v.Error != nil {
 			why = v.Error.Code

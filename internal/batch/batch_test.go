@@ -172,7 +172,8 @@ func TestContinued(t *testing.T) {
 	}
 }
 
-func TestUnansweredStops(t *testing.T) {
+// TestUnansweredIsSentAgain: after a pause, with the same request id. A batch that is stopped meanwhile ends.
+func TestUnansweredIsSentAgain(t *testing.T) {
 	b := New("b-1", resubmit, Plan{}, held(100), nil)
 	do := b.Next(begin)
 	if len(do.Send) != InFlightMax {
@@ -181,7 +182,19 @@ func TestUnansweredStops(t *testing.T) {
 	for _, x := range do.Send {
 		b.Answered(begin, x.Task, nil, "no answer within 30s")
 	}
-	if do = b.Next(begin); !do.Ended || b.Count()[Unanswered] != InFlightMax {
+	first := do.Send
+	if do = b.Next(begin); do.Ended || len(do.Send) > 0 || !do.Until.Equal(begin.Add(RetryPause)) || b.Count()[Unanswered] != InFlightMax || b.Trouble() == "" {
+		t.Errorf("%+v, %v", do, b.Count())
+	}
+	if do = b.Next(begin.Add(RetryPause)); !slices.EqualFunc(do.Send, first, func(x, y events.Control) bool { return x.Task == y.Task && x.RequestID == y.RequestID }) {
+		t.Errorf("%+v", do)
+	}
+	b.Answered(begin, first[0].Task, &events.Answer{Accepted: true}, "")
+	b.Stop("enough")
+	for _, x := range first[1:] {
+		b.Answered(begin, x.Task, nil, "no answer within 30s")
+	}
+	if do = b.Next(begin.Add(time.Hour)); !do.Ended || b.Count()[Unanswered] != InFlightMax-1 {
 		t.Errorf("%+v, %v", do, b.Count())
 	}
 }

@@ -14,10 +14,18 @@
 //
 //	waiting -> sent -> accepted -> passed
 //	              \-> refused  \-> recurred
-//	              \-> unanswered
+//	              \-> unanswered -> sent
 //
 // A task stays waiting if the batch ends before its turn. Of the accepted tasks only the canary and a sample are looked at;
 // the others stay accepted.
+//
+// # The log of a batch
+//
+// A batch is a sequence of records of the topic of batches (record.go). Fold makes of them what is known of each batch, so
+// that another process can continue it:
+//
+//	targets, targets, ... -> selected -> reported, reported, ... -> ended
+//	                                 \-> stop_requested
 //
 // # Guarantees
 //

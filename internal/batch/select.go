@@ -39,10 +39,10 @@ func Takes(x *events.Control, state events.TaskState) bool {
 	return events.Allowed(x.Command, &events.Task{State: state})
 }
 
-// Select returns the targets whose state may allow the command, in the order of the list, and the number of the others.
+// Select returns the targets whose state may allow the command, and that a migration changes, in the order of the list, and the number of the others.
 func Select(x *events.Control, listed []Target) (targets []Target, left int) {
 	for _, t := range listed {
-		if Takes(x, t.State) {
+		if Takes(x, t.State) && (x.Command != events.Migrate || t.Version != x.Version) {
 			targets = append(targets, t)
 		}
 	}
@@ -51,13 +51,13 @@ func Select(x *events.Control, listed []Target) (targets []Target, left int) {
 
 // Group is a number of targets that are alike.
 type Group struct {
-	Workflow string           `json:"workflow"`
-	Version  int              `json:"version"`
-	State    events.TaskState `json:"state"`
-	Step     string           `json:"step,omitempty"`
-	Code     string           `json:"code,omitempty"`
-	Tasks    int              `json:"tasks"`
-	Sample   string           `json:"sample"` // id of the first one
+	Workflow string           `json:"workflow" jsonschema:"The name of the workflow."`
+	Version  int              `json:"version" jsonschema:"The version of the workflow."`
+	State    events.TaskState `json:"state" jsonschema:"The state of the tasks."`
+	Step     string           `json:"step,omitempty" jsonschema:"The held step, or the first one of several. Absent: none is held."`
+	Code     string           `json:"code,omitempty" jsonschema:"The code of the error. Absent: no error."`
+	Tasks    int              `json:"tasks" jsonschema:"The number of the tasks."`
+	Sample   string           `json:"sample" jsonschema:"The id of the first one."`
 }
 
 // Preview groups targets by workflow, state, held step and error, the largest group first.

@@ -90,6 +90,9 @@ func (m *strayWriters) command() {
 	} else if x.Task = m.load.randomTask(m.rng); x.Task != "" {
 		x.Command = events.Commands[m.rng.IntN(len(events.Commands))]
 		x.Keep = m.rng.IntN(4) == 0
+		if x.Command == events.Migrate {
+			x.Version = 1 + m.rng.IntN(2) // refused: there is version 1 only
+		}
 		x.Processed = x.Command == events.UndoTask && m.rng.IntN(3) > 0
 		x.Step, x.As = "charge", events.StepCompleted // of a release; mostly rejected
 		if x.Command != events.Release {

@@ -24,9 +24,6 @@ const (
 	clusterSettles = 10 * time.Second
 	// drainLook is the interval at which the lag is checked.
 	drainLook = 250 * time.Millisecond
-	// mixReplyTolerance is how long after complete-by an undisturbed agent may write a reply. The clocks of roles are
-	// estimates, and the machine is shared.
-	mixReplyTolerance = time.Second
 	// tornWithin bounds the time between a kill of the embedded broker and a transaction that it tore.
 	tornWithin = 2 * time.Second
 	// allFaults is more than the number of faults that can be found. One torn transaction may break the guarantees of
@@ -53,14 +50,14 @@ func (o *mixOptions) drainWithin() time.Duration {
 // checks returns the options by which a run is checked.
 func checks(ns events.Namespace, drainWithin time.Duration, exempt func(*events.Record) bool) verify.Options {
 	return verify.Options{Namespace: ns, Partitions: events.DefaultPartitions, Inputs: true, Ledger: true, Deadletters: true, Alerts: true,
-		Requests: true, Faults: allFaults, DrainWithin: drainWithin, ReplyTolerance: mixReplyTolerance, Exempt: exempt}
+		Requests: true, Faults: allFaults, DrainWithin: drainWithin, ReplyTolerance: replyTolerance, Exempt: exempt}
 }
 
 // exempt reports whether a reply is not covered by guarantees: it was repeated by the test, or it may have been
 // delayed.
 func (m *mix) exempt(reply *events.Record) bool {
 	source, _ := reply.Header(events.HeaderSource)
-	return source == parrotSource || m.mayBeDelayed(reply.Time) || m.pulse.mayBeDelayed(reply.Time, mixReplyTolerance)
+	return source == parrotSource || m.mayBeDelayed(reply.Time) || m.pulse.mayBeDelayed(reply.Time, replyTolerance)
 }
 
 // drain waits until every acknowledged task has ended or is held and all groups have consumed everything. It returns

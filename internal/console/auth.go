@@ -23,7 +23,7 @@ const (
 	Viewer        Role = iota + 1 // reads
 	Signaller                     // sends signals to tasks, such as approvals
 	Submitter                     // submits tasks
-	Operator                      // sends commands to tasks
+	Operator                      // sends commands to tasks, applies definitions
 	UndoProcessed                 // undoes tasks that have ended as processed, too
 )
 

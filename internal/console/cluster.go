@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/consoleapi"
@@ -24,7 +25,7 @@ func (c *call) workflows(*noParameters) (*consoleapi.WorkflowList, error) {
 	}
 	for _, w := range c.cfg.Cluster.Workflows() {
 		v := of(w.Name, w.Version)
-		v.Steps, v.Agents = w.Steps, w.Agents
+		v.Steps, v.Agents, v.Deprecated = w.Steps, w.Agents, w.Deprecated
 	}
 	progress, err := c.countPartitions(func(p int32, counts projections.Counts, next int64) {
 		reflected[p] = next
@@ -85,11 +86,21 @@ func (c *call) countPartitions(fn func(p int32, counts projections.Counts, next 
 	return progress, nil
 }
 
+// sampleMaxAge bounds the age of what a list tells of Kafka's groups. The groups are asked once for all callers within
+// this time, and not while nobody calls.
+const sampleMaxAge = 2 * time.Second
+
+// instantOf is the brokers' time at an instant of this machine's clock.
+func (c *call) instantOf(at time.Time) *string {
+	return events.InstantText(c.cfg.Now().Add(-time.Since(at)))
+}
+
 func (c *call) agents(*noParameters) (*consoleapi.AgentList, error) {
-	list, err := c.cfg.Cluster.Agents(c.r.Context())
+	sampled, at, err := c.sampledAgents.get(c.r.Context(), time.Now().Add(-sampleMaxAge), c.timeouts.answer)
 	if err != nil {
 		return nil, unavailable("the agents: %v", err)
 	}
+	list := append([]consoleapi.Agent{}, sampled...)
 	reflected, inFlight := map[int32]int64{}, map[string]int64{}
 	progress, err := c.countPartitions(func(p int32, counts projections.Counts, next int64) {
 		reflected[p] = next
@@ -104,15 +115,15 @@ func (c *call) agents(*noParameters) (*consoleapi.AgentList, error) {
 		list[i].InFlight = inFlight[list[i].Agent]
 	}
 	lacks, err := c.incompletePartitions(progress, nil)
-	return &consoleapi.AgentList{Agents: list, AsOf: asOf(reflected), Incomplete: lacks}, err
+	return &consoleapi.AgentList{Agents: list, SampledAt: c.instantOf(at), AsOf: asOf(reflected), Incomplete: lacks}, err
 }
 
 func (c *call) partitions(*noParameters) (*consoleapi.PartitionList, error) {
-	scheduling, err := c.cfg.Cluster.Scheduling(c.r.Context())
+	scheduling, at, err := c.sampledScheduling.get(c.r.Context(), time.Now().Add(-sampleMaxAge), c.timeouts.answer)
 	if err != nil {
 		return nil, unavailable("the schedulers: %v", err)
 	}
-	l := &consoleapi.PartitionList{Partitions: []consoleapi.Partition{}}
+	l := &consoleapi.PartitionList{Partitions: []consoleapi.Partition{}, SampledAt: c.instantOf(at)}
 	read := c.cfg.Index.Progress()
 	progress, err := c.countPartitions(func(p int32, counts projections.Counts, next int64) {
 		l.Partitions = append(l.Partitions, partitionView(p, counts, next, read[p], scheduling[p]))

@@ -26,6 +26,12 @@ type Config struct {
 	Index   Index
 	Log     Log
 	Cluster Cluster
+	// Batches; nil: there are none, and can't be any.
+	Batches Batches
+	// Schedules; nil: there are none, and can't be any.
+	Schedules Schedules
+	// Intakes; nil: there are none, and can't be any.
+	Intakes Intakes
 	// Tokens that are accepted. nil: it serves loopback only, and every local user may read.
 	Tokens *Tokens
 	// LoopbackOperator: without Tokens, local users may also submit and command.
@@ -62,9 +68,13 @@ type timeouts struct {
 	control   time.Duration // for a scheduler to answer a command
 	topicRead time.Duration // for a free slot to read a topic
 	write     time.Duration // for a client to receive an answer
+	// changes is the least time between two messages of a stream of changes. look is how often it looks at what isn't in
+	// the index: groups, topics, definitions.
+	changes, look time.Duration
 }
 
-var defaultTimeouts = timeouts{read: 30 * time.Second, answer: 60 * time.Second, control: 30 * time.Second, topicRead: 10 * time.Second, write: 60 * time.Second}
+var defaultTimeouts = timeouts{read: 30 * time.Second, answer: 60 * time.Second, control: 30 * time.Second, topicRead: 10 * time.Second, write: 60 * time.Second,
+	changes: time.Second, look: 5 * time.Second}
 
 // probePaths are the probes that platforms call.
 var probePaths = []string{"/healthz", "/readyz", "/startupz"}
@@ -79,9 +89,19 @@ type Console struct {
 	origins            *http.CrossOriginProtection
 	denials            denials
 	drawings           drawings
+	checkpoints        checkpoints
+	stepTimes          stepTimes
+	instants           instants
 	streamCounts       streamCounts
 	topicReadSlots     chan struct{} // bounds the requests that read a whole topic
+	recentAlerts       *recent       // those that belong to no event
+	recentLetters      *recent
+	sampledAgents      shared[[]consoleapi.Agent]
+	sampledScheduling  shared[map[int32]Scheduling]
+	lags               lagHistory
 	waitingLookupSlots chan struct{} // bounds the requests that look for a waiting submission
+	forkSlots          chan struct{} // bounds the forks
+	dryRunSlots        chan struct{} // bounds the dry runs
 
 	closing       context.Context
 	cancelStreams context.CancelFunc
@@ -96,10 +116,11 @@ func CheckOrigin(origin string) error {
 // New creates a console. Close ends its streams. Origins that CheckOrigin rejects are not trusted.
 func New(cfg Config) *Console {
 	c := &Console{cfg: cfg, timeouts: defaultTimeouts, mux: http.NewServeMux(), document: apiDocument, streamSlots: make(chan struct{}, streamsMax), topicReadSlots: make(chan struct{}, topicReadsMax),
-		waitingLookupSlots: make(chan struct{}, waitingLookupsMax), origins: http.NewCrossOriginProtection()}
+		waitingLookupSlots: make(chan struct{}, waitingLookupsMax), forkSlots: make(chan struct{}, forksMax), dryRunSlots: make(chan struct{}, dryRunsMax), instants: newInstants(), origins: http.NewCrossOriginProtection()}
 	for _, origin := range cfg.TrustedOrigins {
 		_ = c.origins.AddTrustedOrigin(origin) // a bad one is trusted by nobody
 	}
+	c.shareReads()
 	c.closing, c.cancelStreams = context.WithCancel(context.Background())
 	for _, route := range routes {
 		c.mux.Handle(route.method+" "+route.path, c.handler(route))
@@ -112,6 +133,30 @@ func New(cfg Config) *Console {
 	c.mux.Handle("GET /{$}", c.page())
 	c.mux.Handle("GET "+pageFiles+"{file}", c.page())
 	return c
+}
+
+// shareReads sets how what all callers share is read.
+func (c *Console) shareReads() {
+	c.recentAlerts = newRecent(func(ctx context.Context, from TopicPosition, fn func(*events.Record)) (TopicPosition, error) {
+		return c.cfg.Log.Alerts(ctx, from, fn)
+	}, ofNoEvent, c.cfg.Now)
+	c.recentLetters = newRecent(func(ctx context.Context, from TopicPosition, fn func(*events.Record)) (TopicPosition, error) {
+		return c.cfg.Log.Deadletters(ctx, from, fn)
+	}, reasonOf, c.cfg.Now)
+	c.sampledAgents.ask = func(ctx context.Context) ([]consoleapi.Agent, error) {
+		agents, err := c.cfg.Cluster.Agents(ctx)
+		if err == nil {
+			c.lags.addAgents(c.cfg.Now(), agents)
+		}
+		return agents, err
+	}
+	c.sampledScheduling.ask = func(ctx context.Context) (map[int32]Scheduling, error) {
+		partitions, err := c.cfg.Cluster.Scheduling(ctx)
+		if err == nil {
+			c.lags.addScheduling(c.cfg.Now(), partitions)
+		}
+		return partitions, err
+	}
 }
 
 // Close ends the streams and waits for their end.

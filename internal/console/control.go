@@ -45,6 +45,11 @@ func (c *call) submit(request *submitRequest) (*consoleapi.Submitted, error) {
 	c.w.Header().Set("Location", api+consoleapi.TaskPath(id))
 	c.status = http.StatusAccepted
 	answer := &consoleapi.Submitted{ID: id}
+	if order.Version != 0 {
+		if d := c.deprecation(order.Workflow, order.Version); d != nil {
+			answer.Deprecated = d.Why
+		}
+	}
 	s := c.awaitIndexed(id, p, 1)
 	if s == nil {
 		return answer, nil
@@ -70,15 +75,22 @@ func (c *call) checkWorkflow(order *events.Submission) error {
 	if err := c.cfg.Cluster.ReadWorkflows(ctx); err != nil {
 		return unavailable("can't check whether workflow %q exists: %v", consoleapi.Printable(order.Workflow), err)
 	}
-	if !c.hasWorkflow(order.Workflow, order.Version) {
+	switch has := c.hasWorkflow(order.Workflow, order.Version); {
+	case !has && order.Version == 0 && c.hasWorkflow(order.Workflow, anyVersion):
+		return unprocessable("every version of workflow %q is deprecated; name one of them", consoleapi.Printable(order.Workflow))
+	case !has:
 		return unprocessable("no workflow %q with that version was applied; %s/workflows lists them", consoleapi.Printable(order.Workflow), api)
 	}
 	return nil
 }
 
+// anyVersion is a version that was applied, deprecated or not.
+const anyVersion = -1
+
+// hasWorkflow reports whether a new task can have a version; 0: one that isn't deprecated.
 func (c *Console) hasWorkflow(name string, version int) bool {
 	for _, w := range c.cfg.Cluster.Workflows() {
-		if w.Name == name && (version == 0 || version == w.Version) {
+		if w.Name == name && (version == anyVersion || version == w.Version || version == 0 && w.Deprecated == nil) {
 			return true
 		}
 	}
@@ -172,6 +184,10 @@ func (c *call) release(r *commandRequest[consoleapi.ReleaseCommand]) (*consoleap
 		return nil, badRequest(`release as completed needs "output", which later steps read; "output": null if there is none`)
 	}
 	return c.control(r.Task, &b.CommandBody, &events.Control{Command: events.Release, Step: b.Step, As: b.As, Output: b.Output})
+}
+
+func (c *call) migrate(r *commandRequest[consoleapi.MigrateCommand]) (*consoleapi.CommandResult, error) {
+	return c.control(r.Task, &r.Body.CommandBody, &events.Control{Command: events.Migrate, Version: r.Body.Version, DryRun: r.Body.DryRun})
 }
 
 // control sends a command and waits for the scheduler's answer.

@@ -68,7 +68,19 @@ func (c *call) definition(in *definitionRequest) (*consoleapi.Definition, error)
 	if err != nil {
 		return nil, err
 	}
-	return DescribeDefinition(d, deleted, c.drawings.of(steps.OfDefinition(d), in.Unfolded)), nil
+	v := DescribeDefinition(d, deleted, c.drawings.of(steps.OfDefinition(d), in.Unfolded))
+	v.Deprecated = c.deprecation(d.Name, d.Version)
+	return v, nil
+}
+
+// deprecation returns why and by whom a version was deprecated; nil: it isn't.
+func (c *Console) deprecation(name string, version int) *events.DeprecationView {
+	for _, w := range c.cfg.Cluster.Workflows() {
+		if w.Name == name && w.Version == version {
+			return w.Deprecated
+		}
+	}
+	return nil
 }
 
 // DescribeDefinition returns a version of a workflow as the API has it. g is the graph of its steps.
@@ -151,6 +163,11 @@ func (c *call) definitionDiff(in *diffRequest) (*consoleapi.DefinitionDiff, erro
 	if err != nil {
 		return nil, err
 	}
+	return CompareDefinitions(from, to), nil
+}
+
+// CompareDefinitions returns what differs between two versions.
+func CompareDefinitions(from, to *workflow.Definition) *consoleapi.DefinitionDiff {
 	v := &consoleapi.DefinitionDiff{Workflow: from.Name, From: from.Version, To: to.Version, Added: []string{}, Removed: []string{}, Changed: []string{}, Changes: []consoleapi.Change{},
 		Lines: diffLines(string(from.YAML()), string(to.YAML()))}
 	compareJSON("", from.JSON(), to.JSON(), &v.Changes)
@@ -166,7 +183,7 @@ func (c *call) definitionDiff(in *diffRequest) (*consoleapi.DefinitionDiff, erro
 			v.Removed = append(v.Removed, id)
 		}
 	}
-	return v, nil
+	return v
 }
 
 // compareJSON appends the fields that differ, by path. The members of objects are compared one by one, anything else as a

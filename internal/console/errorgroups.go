@@ -17,8 +17,9 @@ import (
 
 const (
 	groupsDefault = 50
-	groupsMax     = 200 // each takes a list of its tasks
-	groupSample   = 5   // ids of a group's tasks
+	groupsMax     = 200
+	groupsSampled = 30 // a sample takes a list of the group's tasks: 200 of them took 80 ms, and 240 ms at p99
+	groupSample   = 5  // ids of a group's tasks
 )
 
 // groupLimit is the most groups in an answer.
@@ -45,11 +46,7 @@ type errorGroupsRequest struct {
 
 // errorGroups lists what holds tasks.
 func (c *call) errorGroups(in *errorGroupsRequest) (*consoleapi.ErrorGroupList, error) {
-	floor, leaderless, err := c.minOffsets(in.MinOffset)
-	if err != nil {
-		return nil, err
-	}
-	progress, err := c.await(c.r.Context(), floor)
+	progress, leaderless, err := c.awaitOffsets(c.r.Context(), in.MinOffset)
 	if err != nil {
 		return nil, err
 	}
@@ -63,8 +60,11 @@ func (c *call) errorGroups(in *errorGroupsRequest) (*consoleapi.ErrorGroupList, 
 	now := c.cfg.Now()
 	for i := range shown {
 		l.Groups[i] = viewErrorGroup(&shown[i], now)
-		if l.Groups[i].Sample, err = c.sampleGroup(ps, &shown[i]); err != nil {
-			return nil, err
+		l.Groups[i].Sample = []string{}
+		if i < groupsSampled {
+			if l.Groups[i].Sample, err = c.sampleGroup(ps, &shown[i]); err != nil {
+				return nil, err
+			}
 		}
 	}
 	l.Incomplete, err = c.incompletePartitions(progress, leaderless)

@@ -19,7 +19,7 @@ const (
 )
 
 // filterTerms lists the terms of a filter.
-const filterTerms = "id:PREFIX, state:STATE[,STATE...], workflow:NAME[/VERSION], label:KEY=VALUE, step_in_error:STEP, error_group:GROUP, agent:AGENT, " +
+const filterTerms = "id:PREFIX, state:STATE[,STATE...], workflow:NAME[/VERSION], label:KEY=VALUE, step_in_error:STEP, error_group:GROUP, parent:ID, agent:AGENT, " +
 	"since:10m (or an instant), until:10m (or an instant), due_within:5m"
 
 // parseFilter parses a filter: terms as in `state:error workflow:order/2 label:region="far east"`, which are
@@ -127,6 +127,11 @@ func addTerm(f *projections.Filter, name, value string, now time.Time) (err erro
 		}
 	case "step_in_error":
 		f.StepInError = value
+	case "parent":
+		if err := events.CheckTaskID(value); err != nil {
+			return fmt.Errorf("parent:%s: a task's id: %w", value, err)
+		}
+		f.Parent = value
 	case "error_group":
 		f.ErrorGroup = value
 	case "agent":

@@ -27,6 +27,14 @@ type history struct {
 	lost    map[int64]error // by offset; nil: none
 	ended   bool            // the task has ended according to the index, which may have read more than can be read now
 	lastSeq uint64          // of the task's last event according to the index
+	row     *events.Summary // according to the index; nil: it has none
+	group   string          // the id of the task's error group; empty: it isn't held
+
+	// before is the fold of the events before records, which are folded into it. Only historyFrom sets the rest.
+	before *replay.Stepper
+	folded int                 // number of events before records
+	places []projections.Place // of all events
+	kept   []checkpoint        // folds to keep
 }
 
 // history reads the events of the task that a request is about.
@@ -34,6 +42,37 @@ func (c *call) history(in *taskRequest) (*history, error) { return c.historyUnti
 
 // historyUntil is history without the events after one.
 func (c *call) historyUntil(in *taskRequest, seq uint64) (*history, error) {
+	return c.readPart(in, historyPart{until: seq})
+}
+
+// historyPart is the part of a task's events that is read.
+type historyPart struct {
+	after, until uint64 // seqs; what stands for corruption has the seq 0 and is always read
+	fromFold     bool   // without the events that a kept fold has; after is 0
+}
+
+// historyFrom is historyUntil without the events that a kept fold has. At least the last event is read. If it doesn't
+// follow the kept fold, such as that of a log that was recreated, all events are read.
+func (c *call) historyFrom(in *taskRequest, seq uint64) (*history, error) {
+	h, err := c.readPart(in, historyPart{until: seq, fromFold: true})
+	if err != nil || h.folded == 0 || h.follow() {
+		return h, err
+	}
+	c.checkpoints.forget(h.id)
+	return c.readPart(in, historyPart{until: seq, fromFold: true})
+}
+
+// follow reports whether the first record can be folded into the kept fold.
+func (h *history) follow() bool {
+	if len(h.records) == 0 {
+		return true
+	}
+	s, r := h.before.Clone(), &h.records[0]
+	s.Skip(r, h.lost[r.Offset])
+	return s.Err() == nil
+}
+
+func (c *call) readPart(in *taskRequest, part historyPart) (*history, error) {
 	id := string(in.Task)
 	p := events.Partition([]byte(id), c.cfg.Partitions)
 	offset, err := c.minOffset(in.MinOffset, p)
@@ -43,7 +82,7 @@ func (c *call) historyUntil(in *taskRequest, seq uint64) (*history, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.readHistory(id, p, seq)
+	return c.readHistory(id, p, part)
 }
 
 // minOffset parses min_offset of a request about one task: an offset of its partition, or the current end of the
@@ -82,8 +121,8 @@ func contains[T any](of map[int32]T, p int32) bool {
 	return is
 }
 
-// readHistory reads the events of a task up to a seq.
-func (c *call) readHistory(id string, p int32, seq uint64) (*history, error) {
+// readHistory reads a part of the events of a task.
+func (c *call) readHistory(id string, p int32, part historyPart) (*history, error) {
 	found, begun := c.cfg.Index.Find(p, id)
 	switch {
 	case !begun:
@@ -91,16 +130,22 @@ func (c *call) readHistory(id string, p int32, seq uint64) (*history, error) {
 	case len(found.Places) == 0 && found.NoEvent == nil:
 		return nil, c.noTask(id, p)
 	}
-	h := &history{id: id, topic: c.cfg.Namespace.Events(), partition: p, next: found.Next, owner: found.Owner, ended: found.Summary != nil && found.Summary.State.Terminal()}
+	h := &history{id: id, topic: c.cfg.Namespace.Events(), partition: p, next: found.Next, owner: found.Owner, row: found.Summary, group: found.ErrorGroup, ended: found.Summary != nil && found.Summary.State.Terminal()}
 	offsets := make([]int64, 0, len(found.Places)+1)
 	for _, at := range found.Places {
 		h.lastSeq = max(h.lastSeq, at.Seq)
-		if at.Seq <= seq {
+		if (at.Seq > part.after || at.Seq == 0) && at.Seq <= part.until {
 			offsets = append(offsets, at.Offset)
 		}
 	}
-	if found.NoEvent != nil && h.lastSeq < seq {
+	if found.NoEvent != nil && h.lastSeq < part.until {
 		offsets = append(offsets, found.NoEvent.Offset)
+	}
+	if h.before = replay.NewStepper(replay.Until{}, false); part.fromFold {
+		h.places = found.Places
+		if s, n := c.checkpoints.find(id, found.Places, len(offsets)-1); n > 0 {
+			h.before, h.folded, offsets = s, n, offsets[n:]
+		}
 	}
 	records, corruption, err := c.cfg.Log.ReadAt(c.r.Context(), p, offsets)
 	switch {
@@ -174,26 +219,36 @@ func (c *call) noTask(id string, p int32) error {
 	return notFound("there is no task %q%s", consoleapi.Printable(id), consoleapi.NoTaskAdvice)
 }
 
+// foldTask reads a task and folds it. See history.fold.
+func (c *call) foldTask(in *taskRequest) (h *history, task *events.Task, unreadable *unreadableRecord, err error) {
+	if h, err = c.historyFrom(in, math.MaxUint64); err != nil {
+		return nil, nil, nil, err
+	}
+	task, unreadable, err = h.fold()
+	c.checkpoints.keep(h.id, h.kept)
+	return h, task, unreadable, err
+}
+
 // fold folds what can be folded, and says what can't; nil: nothing. Of a task of which nothing can
 // be it fails.
 func (h *history) fold() (task *events.Task, unreadable *unreadableRecord, err error) {
-	var f events.Fold
 	for i := range h.records {
-		r := &h.records[i]
-		err := h.lost[r.Offset]
+		err := h.advance(i)
 		if err == nil {
-			if _, err = f.Add(r); err == nil {
-				continue
-			}
-			err = errors.Unwrap(err)
+			continue
+		}
+		r := &h.records[i]
+		if h.lost[r.Offset] == nil {
+			err = errors.Unwrap(err) // the record has the position
 		}
 		unreadable = &unreadableRecord{r, err}
 		break
 	}
-	if f.Task == nil {
+	task = h.before.Task()
+	if task == nil {
 		return nil, nil, unreadableProblem("the first event of task %q is unreadable: %s; %s/timeline shows the readable ones", consoleapi.Printable(h.id), unreadable, api+consoleapi.TaskPath(h.id))
 	}
-	return f.Task, unreadable, nil
+	return task, unreadable, nil
 }
 
 // unreadableRecord is the first record of a task that can't be folded, and why.
@@ -213,23 +268,27 @@ func (p *unreadableRecord) String() string {
 // task returns a task. If its history isn't readable to the end, it is returned as of the last readable event,
 // with the unreadable one.
 func (c *call) task(in *taskRequest) (*consoleapi.Task, error) {
-	h, err := c.history(in)
+	h, task, unreadable, err := c.foldTask(in)
 	if err != nil {
 		return nil, err
 	}
-	task, unreadable, err := h.fold()
-	if err != nil {
+	v := &consoleapi.Task{TaskView: task.View(h.owner, h.partition, h.next), ErrorGroup: h.group}
+	if v.Prediction, err = c.predict(h.row, needsOfPlan(task.Plan)); err != nil {
 		return nil, err
 	}
-	v := &consoleapi.Task{TaskView: task.View(h.owner, h.partition, h.next)}
 	if unreadable != nil {
 		v.Unreadable = unreadableOf(unreadable.record, unreadable.why)
 	}
 	return v, nil
 }
 
-func (c *call) timeline(in *taskRequest) (*consoleapi.Timeline, error) {
-	h, err := c.history(in)
+type timelineRequest struct {
+	taskRequest
+	After eventSeq `query:"after" jsonschema:"The number of an event: only later ones are listed. Absent: all."`
+}
+
+func (c *call) timeline(in *timelineRequest) (*consoleapi.Timeline, error) {
+	h, err := c.readPart(&in.taskRequest, historyPart{after: uint64(in.After), until: math.MaxUint64})
 	if err != nil {
 		return nil, err
 	}
@@ -247,32 +306,6 @@ func (c *call) timeline(in *taskRequest) (*consoleapi.Timeline, error) {
 
 func (h *history) asOf() events.AsOf {
 	return events.AsOf{Partition: h.partition, Offset: strconv.FormatInt(h.next, 10)}
-}
-
-// why returns why a task doesn't advance.
-func (c *call) why(in *taskRequest) (*replay.Why, error) {
-	h, err := c.history(in)
-	if err != nil {
-		return nil, err
-	}
-	task, unreadable, err := h.fold()
-	if err != nil {
-		return nil, err
-	}
-	agents, now := map[string]replay.AgentState{}, c.cfg.Now()
-	for _, name := range replay.AgentsAwaited(task, now) {
-		switch a, err := c.cfg.Cluster.Agent(c.r.Context(), name); {
-		case err == nil:
-			agents[name] = a
-		case !errors.Is(err, ErrUnknownAgent):
-			return nil, unavailable("agent %s: %v", name, err)
-		}
-	}
-	var since replay.Since
-	for i := range h.records {
-		since.Add(&h.records[i])
-	}
-	return replay.Explain(task, &since, unreadable.String(), agents, now), nil
 }
 
 // export returns the events of a task in the format of `waybill export`.

@@ -16,7 +16,7 @@ import (
 )
 
 type tasksRequest struct {
-	Filter    string   `query:"filter" jsonschema:"Terms with spaces between them: id:PREFIX state:STATE[,STATE...] workflow:NAME[/VERSION] label:KEY=VALUE step_in_error:STEP error_group:GROUP agent:AGENT since:10m until:10m due_within:5m. A task must match all of them. With id the tasks are ordered by id, not by age. Put a term with spaces in double quotes, in which \\\" is a quote and \\\\ a backslash."`
+	Filter    string   `query:"filter" jsonschema:"Terms with spaces between them: id:PREFIX state:STATE[,STATE...] workflow:NAME[/VERSION] label:KEY=VALUE step_in_error:STEP error_group:GROUP parent:ID agent:AGENT since:10m until:10m due_within:5m. A task must match all of them. With id the tasks are ordered by id, not by age. Put a term with spaces in double quotes, in which \\\" is a quote and \\\\ a backslash."`
 	PageSize  pageSize `query:"page_size" jsonschema:"The maximum number of tasks on the page."`
 	PageToken string   `query:"page_token" jsonschema:"next_page_token of the previous page, with the same filter."`
 	listRequest
@@ -29,11 +29,7 @@ func (c *call) tasks(in *tasksRequest) (*consoleapi.TaskPage, error) {
 		return nil, err
 	}
 	ctx := c.r.Context()
-	floor, leaderless, err := c.minOffsets(in.MinOffset)
-	if err != nil {
-		return nil, err
-	}
-	progress, err := c.await(ctx, floor)
+	progress, leaderless, err := c.awaitOffsets(ctx, in.MinOffset)
 	if err != nil {
 		return nil, err
 	}
@@ -128,16 +124,20 @@ func formatOffsets(offsets map[int32]int64) string {
 	return strings.Join(parts, ",")
 }
 
-// await waits until partitions were applied up to the given offsets, and saves them. progress is how far they were
-// read then.
-func (c *call) await(ctx context.Context, floor map[int32]int64) (progress map[int32]index.Progress, err error) {
+// awaitOffsets waits until the index has what a list is asked to have (min_offset), and saves it. progress is how far the
+// partitions were read then; leaderless are those whose end is unknown.
+func (c *call) awaitOffsets(ctx context.Context, asked listOffsets) (progress map[int32]index.Progress, leaderless []int32, err error) {
+	floor, leaderless, err := c.minOffsets(asked)
+	if err != nil {
+		return nil, nil, err
+	}
 	for p, offset := range floor {
 		if err := c.awaitOffset(ctx, p, offset); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	progress = c.cfg.Index.Progress()
-	return progress, c.cfg.Index.Flush(ctx, startedPartitions(progress)...)
+	return progress, leaderless, c.cfg.Index.Flush(ctx, startedPartitions(progress)...)
 }
 
 // awaitOffset waits until a partition was applied up to an offset. It fails if the partition isn't being read yet.

@@ -138,7 +138,7 @@ type placedItem[T any] struct {
 
 // add adds an item, of that many bytes as JSON.
 func (n *newest[T]) add(at noticePlace, bytes int, thing T) {
-	if n.after != nil && at.compare(*n.after) <= 0 {
+	if !n.follows(at) {
 		return
 	}
 	n.seen++
@@ -147,6 +147,20 @@ func (n *newest[T]) add(at noticePlace, bytes int, thing T) {
 	if len(n.list) >= 2*n.limit || n.bytes >= 2*noticesMaxBytes {
 		n.trim()
 	}
+}
+
+// follows reports whether a place is after the previous page.
+func (n *newest[T]) follows(at noticePlace) bool { return n.after == nil || at.compare(*n.after) > 0 }
+
+// addNext adds the item that is the next of the list, if it fits on the page. Otherwise it counts it, and returns false.
+func (n *newest[T]) addNext(at noticePlace, bytes int, item T) bool {
+	n.seen++
+	if len(n.list) == n.limit || len(n.list) > 0 && n.bytes+bytes > noticesMaxBytes {
+		return false
+	}
+	n.bytes += bytes
+	n.list = append(n.list, placedItem[T]{at, bytes, item})
+	return true
 }
 
 // endAt ends the page at a place or before it.

@@ -165,7 +165,7 @@ func TestTopicReadsAreBounded(t *testing.T) {
 	var asking sync.WaitGroup
 	for i := range topicReadsMax {
 		asking.Go(func() {
-			if r := ask(t, s, http.MethodGet, api+[]string{"/deadletters", "/alerts"}[i%2], ""); r.status != http.StatusOK {
+			if r := ask(t, s, http.MethodGet, api+[]string{"/deadletters?since=48h", "/alerts?since=48h"}[i%2], ""); r.status != http.StatusOK {
 				t.Errorf("%d %s", r.status, r.body)
 			}
 		})
@@ -173,7 +173,7 @@ func TestTopicReadsAreBounded(t *testing.T) {
 	for range topicReadsMax {
 		<-reading
 	}
-	for _, path := range []string{"/deadletters", "/alerts"} {
+	for _, path := range []string{"/deadletters?since=48h", "/alerts?since=48h"} {
 		if r := ask(t, s, http.MethodGet, api+path, ""); r.header.Get("Retry-After") == "" || !strings.Contains(problem(t, r, http.StatusServiceUnavailable).Detail, "being read") {
 			t.Errorf("%s: %d %s", path, r.status, r.body)
 		}

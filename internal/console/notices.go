@@ -76,11 +76,7 @@ func (c *call) alerts(in *alertsRequest) (*consoleapi.AlertPage, error) {
 		return nil, err
 	}
 	q := alertQuery(in, asked)
-	floor, leaderless, err := c.minOffsets(in.MinOffset)
-	if err != nil {
-		return nil, err
-	}
-	progress, err := c.await(c.r.Context(), floor)
+	progress, leaderless, err := c.awaitOffsets(c.r.Context(), in.MinOffset)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +91,7 @@ func (c *call) alerts(in *alertsRequest) (*consoleapi.AlertPage, error) {
 	}
 	found.seen = held.Count
 	if !q.OpenOnly {
-		of, err := c.alertsOfNoEvent(asked.since, &found)
+		of, err := c.alertsOfNoEvent(in, asked.since, &found)
 		if err != nil {
 			return nil, err
 		}
@@ -123,22 +119,40 @@ func alertQuery(in *alertsRequest, asked *window) projections.AlertQuery {
 
 // alertsOfNoEvent adds alerts that belong to no event, such as those of unusable definitions and topics.
 // leaderless are partitions that may have more.
-func (c *call) alertsOfNoEvent(since time.Time, found *newest[consoleapi.Alert]) (leaderless []int32, err error) {
-	if err := c.acquireTopicRead(); err != nil {
-		return nil, err
-	}
-	leaderless, err = c.cfg.Log.Alerts(c.r.Context(), since, func(r *events.Record) {
+func (c *call) alertsOfNoEvent(in *alertsRequest, since time.Time, found *newest[consoleapi.Alert]) (leaderless []int32, err error) {
+	add := func(r *events.Record) {
 		a, err := events.DecodeAlert(r)
 		if err != nil || a.Seq != 0 {
 			return // `waybill alerts` tells of what is none
 		}
 		v := ViewAlert(a, r)
 		found.add(placeOfAlert(&v), alertBytes(&v), v)
-	})
+	}
+	if in.Since == "" || c.recentAlerts.isRead() {
+		if leaderless, err = c.recentAlerts.refresh(c.r.Context(), c.timeouts.answer); err != nil {
+			return nil, unavailable("the alerts: %v", err)
+		}
+		if all, ok := c.recentAlerts.since(since); ok {
+			for _, r := range all {
+				add(r)
+			}
+			return leaderless, nil
+		}
+	}
+	if err := c.acquireTopicRead(); err != nil {
+		return nil, err
+	}
+	reached, err := c.cfg.Log.Alerts(c.r.Context(), TopicPosition{Since: since}, add)
 	if err != nil {
 		return nil, unavailable("the alerts: %v", err)
 	}
-	return leaderless, nil
+	return reached.Leaderless, nil
+}
+
+// ofNoEvent reports whether a record is an alert that belongs to no event.
+func ofNoEvent(r *events.Record) (reason string, kept bool) {
+	a, err := events.DecodeAlert(r)
+	return "", err == nil && a.Seq == 0
 }
 
 func deadletterBytes(d *consoleapi.Deadletter) int {
@@ -152,11 +166,12 @@ func deadletterBytes(d *consoleapi.Deadletter) int {
 type deadlettersRequest struct {
 	Since string `query:"since" jsonschema:"A duration before now (10m), or an instant. Absent: 24h."`
 	noticesRequest
-	Reason string `query:"reason" jsonschema:"Only dead letters with this reason, or with one of several, with commas between them."`
+	Reason string     `query:"reason" jsonschema:"Only dead letters with this reason, or with one of several, with commas between them."`
+	Intake intakeName `query:"intake" jsonschema:"Only dead letters of this intake: records that it couldn't map, and what it made of records but a scheduler couldn't use."`
 }
 
 func (c *call) deadletters(in *deadlettersRequest) (*consoleapi.DeadletterPage, error) {
-	asked, err := c.window(&in.noticesRequest, in.Since, in.Reason)
+	asked, err := c.window(&in.noticesRequest, in.Since, in.Reason+"\n"+string(in.Intake))
 	if err != nil {
 		return nil, err
 	}
@@ -169,28 +184,84 @@ func (c *call) deadletters(in *deadlettersRequest) (*consoleapi.DeadletterPage, 
 			return nil, badRequest("reason %q: one of %v, or several with commas", consoleapi.Printable(reason), events.Reasons)
 		}
 	}
+	wanted := func(reason string) bool { return len(reasons) == 0 || slices.Contains(reasons, reason) }
+	if in.Intake == "" && (in.Since == "" || c.recentLetters.isRead()) { // those in memory don't name their intake
+		leaderless, err := c.recentLetters.refresh(c.r.Context(), c.timeouts.answer)
+		if err != nil {
+			return nil, unavailable("the dead letters: %v", err)
+		}
+		if l := c.recentDeadletters(asked, wanted); l != nil {
+			l.Incomplete = withoutLeaders(leaderless)
+			return l, nil
+		}
+	}
+	return c.readDeadletters(asked, func(r *events.Record) bool {
+		reason, _ := r.Header(events.HeaderReason)
+		return wanted(reason) && (in.Intake == "" || events.IntakeOfDeadletter(r) == string(in.Intake))
+	})
+}
+
+// recentDeadletters returns a page of the recent dead letters; nil: it needs some that aren't known.
+func (c *call) recentDeadletters(asked *window, wanted func(reason string) bool) *consoleapi.DeadletterPage {
+	found, whole, full := newest[consoleapi.Deadletter]{window: asked}, true, false
+	known := c.recentLetters.newestFirst(asked.since, func(r *recentRecord, later *redrive.Later) bool {
+		switch {
+		case !wanted(r.reason) || !found.follows(r.place):
+		case full:
+			found.seen++
+		case r.record == nil:
+			whole = false
+		default:
+			d := ViewDeadletter(r.record)
+			d.Fate = c.fate(&d, later)
+			full = !found.addNext(r.place, deadletterBytes(&d), d)
+		}
+		return whole
+	})
+	if !known || !whole {
+		return nil
+	}
+	l := &consoleapi.DeadletterPage{}
+	l.Deadletters, l.Left, l.NextPageToken = found.page()
+	return l
+}
+
+// readDeadletters returns a page from the topic.
+func (c *call) readDeadletters(asked *window, wanted func(r *events.Record) bool) (*consoleapi.DeadletterPage, error) {
 	if err := c.acquireTopicRead(); err != nil {
 		return nil, err
 	}
 	found, later := newest[consoleapi.Deadletter]{window: asked}, redrive.Later{}
-	leaderless, err := c.cfg.Log.Deadletters(c.r.Context(), asked.since, func(r *events.Record) {
+	reached, err := c.cfg.Log.Deadletters(c.r.Context(), TopicPosition{Since: asked.since}, func(r *events.Record) {
 		later.Add(r)
-		if d := ViewDeadletter(r); len(reasons) == 0 || slices.Contains(reasons, d.Reason) {
+		if wanted(r) {
+			d := ViewDeadletter(r)
 			found.add(noticePlace{r.Time.UnixMilli(), false, r.Partition, r.Offset}, deadletterBytes(&d), d)
 		}
 	})
 	if err != nil {
 		return nil, unavailable("the dead letters: %v", err)
 	}
-	list, left, next := found.page()
-	for i := range list {
-		list[i].Fate = c.fate(&list[i], &later)
+	l := &consoleapi.DeadletterPage{Incomplete: withoutLeaders(reached.Leaderless)}
+	l.Deadletters, l.Left, l.NextPageToken = found.page()
+	for i := range l.Deadletters {
+		l.Deadletters[i].Fate = c.fate(&l.Deadletters[i], &later)
 	}
-	lacks := make([]consoleapi.Incomplete, len(leaderless))
-	for i, p := range leaderless {
+	return l, nil
+}
+
+// withoutLeaders reports partitions of a topic without a leader.
+func withoutLeaders(partitions []int32) []consoleapi.Incomplete {
+	lacks := make([]consoleapi.Incomplete, len(partitions))
+	for i, p := range partitions {
 		lacks[i] = consoleapi.Incomplete{Partition: p, Why: consoleapi.NoLeader}
 	}
-	return &consoleapi.DeadletterPage{Deadletters: list, Left: left, NextPageToken: next, Incomplete: lacks}, nil
+	return lacks
+}
+
+func reasonOf(r *events.Record) (reason string, kept bool) {
+	reason, _ = r.Header(events.HeaderReason)
+	return reason, true
 }
 
 // ViewDeadletter converts a record of the dead letters.

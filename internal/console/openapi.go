@@ -93,7 +93,7 @@ func describe(routes []route) *openAPIDocument {
 		d.Paths[r.path][strings.ToLower(r.method)] = r.describe(s)
 	}
 	d.Components = components{
-		SecuritySchemes: map[string]securityScheme{"bearer": {"http", "bearer", "The role of a token is viewer (reads), signaller (also sends signals), submitter (also submits), operator (also sends commands) or undo_processed (also undoes processed tasks)."}},
+		SecuritySchemes: map[string]securityScheme{"bearer": {"http", "bearer", "The role of a token is viewer (reads), signaller (also sends signals), submitter (also submits), operator (also sends commands and applies definitions) or undo_processed (also undoes processed tasks)."}},
 		Responses:       describeProblems(s), Schemas: s.components()}
 	return d
 }

@@ -100,7 +100,7 @@ func TestAnswersFitTheDocument(t *testing.T) {
 	}
 	w.applyOrders(t)
 	s, d := w.console(t, nil), readDocument(t)
-	id := w.some(t, events.StateError).ID
+	id, of := w.some(t, events.StateError).ID, w.some(t, events.StateError).Workflow
 	for _, route := range routes {
 		if route.streams() {
 			continue
@@ -111,10 +111,26 @@ func TestAnswersFitTheDocument(t *testing.T) {
 			body = `{"id":"new-1","workflow":"order","input":{}}`
 		case reflect.TypeFor[signalRequest]():
 			body = `{"data":{"yes":true},"by":"alice"}`
+		case reflect.TypeFor[forkRequest]():
+			body = fmt.Sprintf(`{"at":1,"definition":"{workflow: %s, version: 9, complete_within: 1h, steps: {a: {wait: 1m}}}"}`, of)
+		case reflect.TypeFor[validateRequest](), reflect.TypeFor[dryRunRequest]():
+			body = `{"definition":"{workflow: order, version: 9, complete_within: 1h, steps: {a: {wait: 1m}}}"}`
+		case reflect.TypeFor[applyRequest]():
+			body = `{"definition":"{workflow: order, version: 9, complete_within: 1h, steps: {a: {wait: 1m}}}","reason":"a test"}`
+		case reflect.TypeFor[applyScheduleRequest]():
+			body = `{"definition":"schedule: nightly\nevery: 1h\nsubmit: {workflow: order}","reason":"a test"}`
+		case reflect.TypeFor[applyIntakeRequest]():
+			body = `{"definition":"intake: shop\ntopic: shop.orders\nsubmit: {workflow: order, id: '${ value.id }'}","reason":"a test"}`
+		case reflect.TypeFor[backfillRequest]():
+			body = `{"reason":"a test","from":"2026-11-01T00:00:00Z","to":"2026-11-01T03:00:00Z"}`
 		case reflect.TypeFor[redriveRequest]():
 			body = `{"reasons":["unknown_workflow"]}`
+		case reflect.TypeFor[createBatchRequest]():
+			body = fmt.Sprintf(`{"id":%q,"command":"resubmit","filter":"state:held","reason":"a test"}`, id)
 		case reflect.TypeFor[commandRequest[consoleapi.ReleaseCommand]]():
 			body = `{"reason":"a test","step":"charge","as":"undone"}`
+		case reflect.TypeFor[commandRequest[consoleapi.MigrateCommand]]():
+			body = `{"reason":"a test","version":2,"dry_run":true}`
 		default:
 			body = `{"reason":"a test"}`
 		}
@@ -128,9 +144,12 @@ func TestAnswersFitTheDocument(t *testing.T) {
 
 // pathOf returns a path of a route, for a task or for the workflow order/1. It has the parameters that are required.
 func pathOf(r *route, task string) string {
-	path := strings.NewReplacer("{id}", url.PathEscape(task), "{name}", "order", "{version}", "1").Replace(r.path)
-	if r.id == "diffWorkflow" {
+	path := strings.NewReplacer("{id}", url.PathEscape(task), "{name}", "order", "{version}", "1", "{step}", "reserve").Replace(r.path)
+	switch r.id {
+	case "diffWorkflow":
 		path += "?to=2"
+	case "getSystemAsOf":
+		path += "?at=1h"
 	}
 	return path
 }
@@ -184,7 +203,7 @@ func TestOpenAPIHasTheOffsets(t *testing.T) {
 			continue
 		}
 		pattern := regexp.MustCompile(methods["get"].Parameters[i].Schema.Pattern)
-		path := strings.Replace(route, "{id}", id, 1) + "?min_offset="
+		path := strings.NewReplacer("{id}", id, "{name}", "order", "{version}", "1", "{step}", "reserve").Replace(route) + "?min_offset="
 		for _, text := range []string{consoleapi.LogEnd, "1", "1:1", "0:1,1:2", "", "-1", "1:", "End", "end,0:1", "latest"} {
 			r := ask(t, s, http.MethodGet, path+text, "")
 			want := http.StatusOK

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/batch"
 	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/index"
 	"github.com/waybill-run/waybill/internal/replay"
@@ -28,11 +29,17 @@ type Index interface {
 	// Subscribe returns a channel that receives a value after records were applied. Several applications may be
 	// merged.
 	Subscribe() (news <-chan struct{}, cancel func())
+	// Watch collects which tasks change.
+	Watch() *index.Watch
 
 	List(ctx context.Context, ps []int32, f projections.Filter, after projections.Cursor, limit int) (projections.Page, error)
+	// Rows passes the rows of a partition's tasks to fn (projections.Store.Rows).
+	Rows(ctx context.Context, p int32, fn func(head *events.SummaryHead, row func() *events.Summary) error) (next int64, err error)
 	Counts(p int32) (projections.Counts, int64, error)
 	Alerts(ps []int32, q projections.AlertQuery) (projections.AlertList, error)
 	Stats(ps []int32, q projections.StatsQuery) (projections.StatsList, error)
+	Steps(ps []int32, workflow string, version int) (projections.StepList, error)
+	Ending(ctx context.Context, ps []int32, from, until time.Time, limit int) (projections.Ending, error)
 	ErrorGroups(ps []int32, q projections.ErrorGroupQuery) (projections.ErrorGroupList, error)
 }
 
@@ -46,6 +53,18 @@ var ErrNotAcknowledged = errors.New("no broker acknowledged the record")
 
 // ErrUnknownAgent is the error of a Cluster of which nothing is known, such as that of an exported file.
 var ErrUnknownAgent = errors.New("nothing is known of the agent")
+
+// ErrOtherTopic is wrapped by errors of a Log if the topic was recreated since a position was reached.
+var ErrOtherTopic = errors.New("the topic was recreated")
+
+// TopicPosition is a position in a topic of alerts or dead letters.
+type TopicPosition struct {
+	Since   time.Time       // where the partitions begin that Offsets lacks
+	TopicID string          // of the topic that has Offsets; empty: unknown
+	Offsets map[int32]int64 // the next offset, by partition; nil: nothing was read yet
+	// Leaderless are partitions without a leader. Their records are missing so far.
+	Leaderless []int32
+}
 
 // Corruption is a part of a partition of events that can't be read, because it isn't as it was written.
 type Corruption struct {
@@ -65,10 +84,11 @@ type Log interface {
 	Settled(ctx context.Context) (map[int32]int64, error)
 	// Follow reads the events of some partitions from offsets, or from FromEnd.
 	Follow(from map[int32]int64) (Stream, error)
-	// Alerts and Deadletters pass the records of their topics since an instant to fn. leaderless are partitions
-	// without a leader, whose records are missing.
-	Alerts(ctx context.Context, since time.Time, fn func(*events.Record)) (leaderless []int32, err error)
-	Deadletters(ctx context.Context, since time.Time, fn func(*events.Record)) (leaderless []int32, err error)
+	// Alerts and Deadletters pass the records of their topics from a position on to fn, those of a partition in order.
+	// reached continues after them. If nothing was written since from, it costs a request to each broker. An error
+	// wraps ErrOtherTopic if from is no position of the topic.
+	Alerts(ctx context.Context, from TopicPosition, fn func(*events.Record)) (reached TopicPosition, err error)
+	Deadletters(ctx context.Context, from TopicPosition, fn func(*events.Record)) (reached TopicPosition, err error)
 	// Waiting returns a task's submission that no scheduler has consumed yet; nil: none is known.
 	Waiting(ctx context.Context, id string) (*Waiting, error)
 	// Submit writes a submission and returns once it is acknowledged, or after some seconds (ErrNotAcknowledged).
@@ -77,6 +97,24 @@ type Log interface {
 	Write(ctx context.Context, rs ...events.Record) error
 	// Control writes a control, as Submit does, and returns the scheduler's answer.
 	Control(ctx context.Context, x *events.Control, r events.Record) (*events.Answer, error)
+}
+
+// Batches orders batches and knows what became of them. It is safe for concurrent use. Its errors are those of package
+// batch, or those of Kafka.
+type Batches interface {
+	// List returns all batches, the newest first.
+	List() ([]*batch.View, error)
+	// Find returns a batch; nil: there is none.
+	Find(id string) (*batch.View, error)
+	// Results returns at most limit results with a status (empty: any), of tasks from a number on. next is the number
+	// that continues; -1: none.
+	Results(id string, from int, status batch.Status, limit int) (list []batch.Result, next int, err error)
+	// Create orders a batch. created is false if there was the same one with its id already.
+	Create(ctx context.Context, o batch.Order, targets []batch.Target) (v *batch.View, created bool, err error)
+	// Stop asks to stop a batch; nil: there is none.
+	Stop(ctx context.Context, id string, by batch.StopRequest) (*batch.View, error)
+	// Changed returns a channel that is closed at the next change of a batch.
+	Changed() <-chan struct{}
 }
 
 // FromEnd, as an offset, is the end of a partition when it is first reached. It is used for partitions without a
@@ -118,6 +156,10 @@ type Cluster interface {
 	Definition(name string, version int) (d *workflow.Definition, deleted bool)
 	// ReadWorkflows returns once Workflows has everything that was applied before the call.
 	ReadWorkflows(ctx context.Context) error
+	// ApplyDefinition writes a definition unless it exists, with who does it, and creates the request topics that its agents lack.
+	// existed reports whether the same definition was there before. If the version has another body, the error wraps
+	// ErrVersionExists.
+	ApplyDefinition(ctx context.Context, d *workflow.Definition, by events.By) (existed bool, err error)
 }
 
 // Scheduling is the scheduler and lag of a partition.
@@ -137,4 +179,6 @@ type Workflow struct {
 	Steps   []string
 	Agents  []string
 	Body    []byte // as it was applied
+
+	Deprecated *events.DeprecationView // nil: it isn't
 }

@@ -3,6 +3,7 @@ package console
 import (
 	"compress/gzip"
 	"context"
+	"fmt"
 	"io"
 	"maps"
 	"net"
@@ -13,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,6 +36,7 @@ type recording struct {
 	now        time.Time
 	noAgents   bool
 	waiting    map[string]*Waiting // submissions that no scheduler has consumed
+	readEvents atomic.Int64        // by offset
 	looking    func()              // called by each lookup of a submission; nil: nothing
 	cluster    string
 	failed     func(error)     // receives the errors of a console; nil: discarded
@@ -47,6 +50,8 @@ type recording struct {
 	corruptIn  int32
 	topic      func() // blocks reads of a topic; nil: none
 
+	watches index.Watches
+	asked   atomic.Int64 // how often the groups were asked
 	mu      sync.Mutex
 	applied []Workflow // not read yet
 
@@ -154,7 +159,7 @@ func (w *recording) console(t testing.TB, tokens *Tokens, read ...int32) *httpte
 	}
 	server := httptest.NewUnstartedServer(nil)
 	c := New(Config{ClusterID: w.cluster, Namespace: events.DefaultNamespace, Partitions: w.partitions, Source: "waybill.console/test",
-		Index: a, Log: w, Cluster: w, Tokens: tokens, LoopbackOperator: true, Now: func() time.Time { return w.now },
+		Index: a, Log: w, Cluster: w, Batches: newRecordedBatches(w), Schedules: newRecordedSchedules(t, w), Intakes: newRecordedIntakes(w), Tokens: tokens, LoopbackOperator: true, Now: func() time.Time { return w.now },
 		Failed: func(_ *http.Request, err error) {
 			if w.failed != nil {
 				w.failed(err)
@@ -182,6 +187,7 @@ type fakeIndex struct {
 
 func (a *fakeIndex) Flush(context.Context, ...int32) error { return nil }
 func (a *fakeIndex) Subscribe() (<-chan struct{}, func())  { return nil, func() {} }
+func (a *fakeIndex) Watch() *index.Watch                   { return a.w.watches.Watch() }
 func (a *fakeIndex) Progress() map[int32]index.Progress {
 	progress := map[int32]index.Progress{}
 	for p, next := range a.next {
@@ -235,13 +241,15 @@ func (w *recording) ReadAt(ctx context.Context, p int32, offsets []int64) (found
 	is := func(r *events.Record) bool {
 		return p == w.corruptIn && r.Offset >= w.corruption.From && r.Offset < w.corruption.Next
 	}
+	wanted := slices.Sorted(slices.Values(offsets))
 	for _, r := range w.records[p] {
-		if slices.Contains(offsets, r.Offset) && !is(&r) {
+		if _, asked := slices.BinarySearch(wanted, r.Offset); asked && !is(&r) {
 			found = append(found, r)
-		} else if slices.Contains(offsets, r.Offset) && corruption == nil {
+		} else if asked && corruption == nil {
 			corruption = append(corruption, w.corruption)
 		}
 	}
+	w.readEvents.Add(int64(len(found)))
 	return found, corruption, nil
 }
 
@@ -327,8 +335,8 @@ func (w *recording) comes(rs ...events.Record) {
 	}
 }
 
-func (w *recording) Alerts(_ context.Context, since time.Time, fn func(*events.Record)) ([]int32, error) {
-	return w.leaderless, w.since("waybill.alerts", since, fn)
+func (w *recording) Alerts(_ context.Context, from TopicPosition, fn func(*events.Record)) (TopicPosition, error) {
+	return w.readTopic("waybill.alerts", from, fn)
 }
 
 func (w *recording) Waiting(_ context.Context, id string) (*Waiting, error) {
@@ -338,20 +346,27 @@ func (w *recording) Waiting(_ context.Context, id string) (*Waiting, error) {
 	return w.waiting[id], nil
 }
 
-func (w *recording) Deadletters(_ context.Context, since time.Time, fn func(*events.Record)) ([]int32, error) {
-	return w.leaderless, w.since("waybill.deadletters", since, fn)
+func (w *recording) Deadletters(_ context.Context, from TopicPosition, fn func(*events.Record)) (TopicPosition, error) {
+	return w.readTopic("waybill.deadletters", from, fn)
 }
 
-func (w *recording) since(topic string, since time.Time, fn func(*events.Record)) error {
+func (w *recording) readTopic(topic string, from TopicPosition, fn func(*events.Record)) (TopicPosition, error) {
 	if w.topic != nil {
 		w.topic()
 	}
+	reached := TopicPosition{Since: from.Since, Offsets: map[int32]int64{}, Leaderless: w.leaderless}
+	maps.Copy(reached.Offsets, from.Offsets)
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for i := range w.other[topic] {
-		if r := &w.other[topic][i]; !r.Time.Before(since) {
-			fn(r)
+		r := &w.other[topic][i]
+		if next, has := from.Offsets[r.Partition]; has && r.Offset < next || !has && r.Time.Before(from.Since) {
+			continue
 		}
+		reached.Offsets[r.Partition] = max(reached.Offsets[r.Partition], r.Offset+1)
+		fn(r)
 	}
-	return nil
+	return reached, nil
 }
 
 func (w *recording) Submit(ctx context.Context, r events.Record) error { return w.Write(ctx, r) }
@@ -382,6 +397,7 @@ func (w *recording) writes() int {
 }
 
 func (w *recording) Agents(context.Context) ([]consoleapi.Agent, error) {
+	w.asked.Add(1)
 	return []consoleapi.Agent{{Agent: "payments", Partitions: 4, Members: 1, Circuit: "closed"}}, nil
 }
 
@@ -393,6 +409,7 @@ func (w *recording) Agent(context.Context, string) (replay.AgentState, error) {
 }
 
 func (w *recording) Scheduling(context.Context) (map[int32]Scheduling, error) {
+	w.asked.Add(1)
 	return map[int32]Scheduling{0: {Lag: 7, Scheduler: "s1.0", Restored: 0.25}}, nil
 }
 
@@ -409,6 +426,25 @@ func (w *recording) ReadWorkflows(ctx context.Context) error {
 	defer w.mu.Unlock()
 	w.read, w.applied = append(w.read, w.applied...), nil
 	return w.unread
+}
+
+// ApplyDefinition keeps a definition, as the registry does, and a record of who applied it.
+func (w *recording) ApplyDefinition(_ context.Context, d *workflow.Definition, by events.By) (existed bool, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if had := w.definitions[d.Key()]; had != nil {
+		if string(had.JSON()) != string(d.JSON()) {
+			return false, fmt.Errorf("%w: use a new version (version: %d)", ErrVersionExists, d.Version+1)
+		}
+		return true, nil
+	}
+	if w.definitions == nil {
+		w.definitions = map[string]*workflow.Definition{}
+	}
+	w.definitions[d.Key()] = d
+	w.applied = append(w.applied, Workflow{Name: d.Name, Version: d.Version, Steps: []string{}, Agents: d.Agents(), Body: d.JSON()})
+	w.written = append(w.written, events.Record{Key: []byte(d.Key()), Value: []byte(by.Who + "|" + by.Claimed + "|" + by.Why)})
+	return false, nil
 }
 
 // server is a listening console.

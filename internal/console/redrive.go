@@ -26,12 +26,19 @@ func (c *call) redrive(in *redriveRequest) (*consoleapi.Redriven, error) {
 	if err := c.acquireTopicRead(); err != nil {
 		return nil, err
 	}
+	again, err := c.mapAgain()
+	if err != nil {
+		return nil, err
+	}
 	choice := redrive.NewChoice(c.cfg.Namespace, c.cfg.Source, named, b.Reasons)
-	leaderless, err := c.cfg.Log.Deadletters(c.r.Context(), since, choice.Add)
+	choice.MapIntakes(again)
+	choice.OnlyIntake(b.Intake)
+	reached, err := c.cfg.Log.Deadletters(c.r.Context(), TopicPosition{Since: since}, choice.Add)
 	if err != nil {
 		return nil, unavailable("the dead letters: %v", err)
 	}
 	letters, missing := choice.Letters()
+	leaderless := reached.Leaderless
 	switch {
 	case len(missing) > 0 && len(leaderless) > 0:
 		return nil, unavailable("dead letter %s can't be read: partitions %v of the dead letters have no leader", missing[0], leaderless)
@@ -45,13 +52,25 @@ func (c *call) redrive(in *redriveRequest) (*consoleapi.Redriven, error) {
 		done.Incomplete[i] = consoleapi.Incomplete{Partition: p, Why: consoleapi.NoLeader}
 	}
 	if !b.Preview {
-		if err := c.writeLetters(letters, since); err != nil {
+		if err := c.writeLetters(letters, since, again); err != nil {
 			return nil, err
 		}
 	}
 	done.Refused = redrive.CountRefused(letters)
 	done.Deadletters = letters[:min(len(letters), redriveMax)]
 	return done, nil
+}
+
+// mapAgain returns what maps the records of intakes again; nil: nothing does.
+func (c *call) mapAgain() (redrive.MapAgain, error) {
+	if c.cfg.Intakes == nil {
+		return nil, nil
+	}
+	again, err := c.cfg.Intakes.MapAgain(c.r.Context())
+	if err != nil {
+		return nil, unavailable("the intakes: %v", err)
+	}
+	return again, nil
 }
 
 // selectedLetters checks what a request selects.
@@ -68,8 +87,8 @@ func (c *call) selectedLetters(b *consoleapi.RedriveCommand) (named []redrive.Po
 			return nil, since, badRequest("reason %q: one of %v", consoleapi.Printable(reason), events.Reasons)
 		}
 	}
-	if len(named)+len(b.Reasons) == 0 && b.Since == "" {
-		return nil, since, badRequest(`select dead letters by "deadletters", "reasons" or "since"`)
+	if len(named)+len(b.Reasons) == 0 && b.Since == "" && b.Intake == "" {
+		return nil, since, badRequest(`select dead letters by "deadletters", "reasons", "intake" or "since"`)
 	}
 	if b.Since == "" {
 		return named, time.UnixMilli(0), nil
@@ -81,10 +100,11 @@ func (c *call) selectedLetters(b *consoleapi.RedriveCommand) (named []redrive.Po
 }
 
 // writeLetters reads the dead letters again, and writes the accepted ones.
-func (c *call) writeLetters(letters []redrive.Letter, since time.Time) error {
+func (c *call) writeLetters(letters []redrive.Letter, since time.Time, again redrive.MapAgain) error {
 	w := redrive.NewWriter(c.cfg.Namespace, c.cfg.Source, letters, c.cfg.Log.Write)
+	w.MapIntakes(again)
 	var failed error
-	_, err := c.cfg.Log.Deadletters(c.r.Context(), since, func(r *events.Record) {
+	_, err := c.cfg.Log.Deadletters(c.r.Context(), TopicPosition{Since: since}, func(r *events.Record) {
 		if failed == nil {
 			failed = w.Add(c.r.Context(), r)
 		}

@@ -2,7 +2,6 @@ package console
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -30,9 +29,14 @@ type statsStep time.Duration
 // statsBy says how stats are divided into series.
 type statsBy string
 
+const (
+	byWorkflow statsBy = "workflow"
+	byAgent    statsBy = "agent"
+)
+
 var (
 	_ = addParameter[statsStep](&jsonschema.Schema{Type: "string"})
-	_ = addParameter[statsBy](&jsonschema.Schema{Type: "string", Enum: []any{"workflow"}})
+	_ = addParameter[statsBy](&jsonschema.Schema{Type: "string", Enum: []any{string(byWorkflow), string(byAgent)}})
 )
 
 func (s *statsStep) UnmarshalText(text []byte) error {
@@ -45,10 +49,9 @@ func (s *statsStep) UnmarshalText(text []byte) error {
 }
 
 func (b *statsBy) UnmarshalText(text []byte) error {
-	if string(text) != "workflow" {
-		return errors.New("workflow")
+	if *b = statsBy(text); *b != byWorkflow && *b != byAgent {
+		return fmt.Errorf("%s or %s", byWorkflow, byAgent)
 	}
-	*b = statsBy(text)
 	return nil
 }
 
@@ -56,22 +59,19 @@ type statsRequest struct {
 	From     string    `query:"from" jsonschema:"A duration before now (10m), or an instant. Absent: 1h. It is rounded down to a step."`
 	To       string    `query:"to" jsonschema:"A duration before now (10m), or an instant. Absent: now. It is rounded up to a step."`
 	Step     statsStep `query:"step" jsonschema:"A duration: a multiple of a minute. Steps of minutes are kept for 24 hours, of ten minutes for 7 days, of hours for 31 days, of days for 5 years. Absent: the console chooses a step with at most 120 points."`
-	By       statsBy   `query:"by" jsonschema:"workflow: a series for each workflow. Absent: one series of all."`
+	By       statsBy   `query:"by" jsonschema:"workflow: a series for each workflow. agent: a series for each agent, of its requests. Absent: one series of all tasks."`
 	Workflow string    `query:"workflow" jsonschema:"The name of a workflow. Absent: all."`
+	Agent    string    `query:"agent" jsonschema:"The name of an agent, with by=agent. Absent: all."`
 	listRequest
 }
 
-// stats returns what happened to tasks, by time.
+// stats returns what happened to tasks, or to the requests of agents, by time.
 func (c *call) stats(in *statsRequest) (*consoleapi.StatsList, error) {
 	q, err := statsQuery(in, c.cfg.Now())
 	if err != nil {
 		return nil, err
 	}
-	floor, leaderless, err := c.minOffsets(in.MinOffset)
-	if err != nil {
-		return nil, err
-	}
-	progress, err := c.await(c.r.Context(), floor)
+	progress, leaderless, err := c.awaitOffsets(c.r.Context(), in.MinOffset)
 	if err != nil {
 		return nil, err
 	}
@@ -80,25 +80,56 @@ func (c *call) stats(in *statsRequest) (*consoleapi.StatsList, error) {
 		return nil, err
 	}
 	l := &consoleapi.StatsList{From: events.InstantText(q.From), To: events.InstantText(q.To), StepMS: q.Step.Milliseconds(), Series: []consoleapi.StatsSeries{}, AsOf: asOf(found.AsOf)}
-	if len(found.Series) == 0 && !q.ByWorkflow {
-		found.Series[""] = make([]projections.Stats, q.To.Sub(q.From)/q.Step)
-	}
-	for name, points := range found.Series {
-		l.Series = append(l.Series, viewSeries(name, &q, points))
-	}
-	slices.SortFunc(l.Series, func(a, b consoleapi.StatsSeries) int {
-		return cmp.Or(cmp.Compare(b.Total.Submitted, a.Total.Submitted), cmp.Compare(a.Workflow, b.Workflow))
-	})
-	if l.Left = max(0, len(l.Series)-statsSeriesMax); l.Left > 0 {
-		l.Series = l.Series[:statsSeriesMax]
+	if q.OfAgents {
+		l.Agents, l.Left = viewAgents(&q, found.Series)
+	} else {
+		l.Series, l.Left = viewWorkflows(&q, found.Series)
 	}
 	l.Incomplete, err = c.incompletePartitions(progress, leaderless)
 	return l, err
 }
 
+// viewWorkflows returns the series of workflows, and the number of those that are left out.
+func viewWorkflows(q *projections.StatsQuery, found map[string][]projections.Stats) ([]consoleapi.StatsSeries, int) {
+	if len(found) == 0 && !q.ByName {
+		found[""] = make([]projections.Stats, q.To.Sub(q.From)/q.Step)
+	}
+	list := []consoleapi.StatsSeries{}
+	for name, points := range found {
+		list = append(list, viewSeries(name, q, points))
+	}
+	slices.SortFunc(list, func(a, b consoleapi.StatsSeries) int {
+		return cmp.Or(cmp.Compare(b.Total.Submitted, a.Total.Submitted), cmp.Compare(a.Workflow, b.Workflow))
+	})
+	shown := min(len(list), statsSeriesMax)
+	return list[:shown], len(list) - shown
+}
+
+// viewAgents returns the series of agents, and the number of those that are left out.
+func viewAgents(q *projections.StatsQuery, found map[string][]projections.Stats) ([]consoleapi.AgentSeries, int) {
+	var list []consoleapi.AgentSeries
+	for name, points := range found {
+		list = append(list, viewAgent(name, q, points))
+	}
+	slices.SortFunc(list, func(a, b consoleapi.AgentSeries) int {
+		return cmp.Or(cmp.Compare(b.Total.Attempts, a.Total.Attempts), cmp.Compare(a.Agent, b.Agent))
+	})
+	shown := min(len(list), statsSeriesMax)
+	return list[:shown], len(list) - shown
+}
+
 // statsQuery parses the parameters.
 func statsQuery(in *statsRequest, now time.Time) (projections.StatsQuery, error) {
-	q := projections.StatsQuery{Workflow: in.Workflow, ByWorkflow: in.By == "workflow", Step: time.Duration(in.Step)}
+	q := projections.StatsQuery{Name: in.Workflow, ByName: in.By != "", Step: time.Duration(in.Step)}
+	if q.OfAgents = in.By == byAgent; q.OfAgents {
+		q.Name = in.Agent
+	}
+	switch {
+	case q.OfAgents && in.Workflow != "":
+		return q, badRequest("workflow: the requests of agents aren't counted by workflow")
+	case !q.OfAgents && in.Agent != "":
+		return q, badRequest("agent needs by=agent")
+	}
 	var err error
 	if q.From, err = parsePastTime("from", cmp.Or(in.From, statsFrom.String()), now); err != nil {
 		return q, badRequest("%v", err)
@@ -159,11 +190,33 @@ func viewSeries(name string, q *projections.StatsQuery, points []projections.Sta
 	return s
 }
 
+func viewAgent(name string, q *projections.StatsQuery, points []projections.Stats) consoleapi.AgentSeries {
+	s := consoleapi.AgentSeries{Agent: name, Points: make([]consoleapi.AgentStats, len(points))}
+	var total projections.Stats
+	for i := range points {
+		s.Points[i] = viewAgentStats(&points[i])
+		s.Points[i].At = events.InstantText(q.From.Add(time.Duration(i) * q.Step))
+		total.Merge(&points[i])
+	}
+	s.Total = viewAgentStats(&total)
+	return s
+}
+
+func viewAgentStats(s *projections.Stats) consoleapi.AgentStats {
+	return consoleapi.AgentStats{Attempts: s.Attempts, Failures: s.Failures, Latency: viewLatency(&s.Latency)}
+}
+
 func viewStats(s *projections.Stats) consoleapi.Stats {
 	v := consoleapi.Stats{Submitted: s.Submitted, Processed: s.Processed, Undone: s.Undone, Cancelled: s.Cancelled, Held: s.Held, HoldsEnded: s.HoldsEnded,
 		Attempts: s.Attempts, Failures: s.Failures}
-	if h := &s.Latency; h.Count() > 0 {
-		v.Latency = &consoleapi.Latency{Count: h.Count(), P50: h.Quantile(0.5), P95: h.Quantile(0.95), P99: h.Quantile(0.99), Max: h.Max()}
-	}
+	v.Latency = viewLatency(&s.Latency)
 	return v
+}
+
+// viewLatency converts a histogram; nil: it is empty.
+func viewLatency(h *projections.Histogram) *consoleapi.Latency {
+	if h.Count() == 0 {
+		return nil
+	}
+	return &consoleapi.Latency{Count: h.Count(), P50: h.Quantile(0.5), P95: h.Quantile(0.95), P99: h.Quantile(0.99), Max: h.Max()}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"reflect"
 	"testing"
 	"time"
 
@@ -61,7 +62,26 @@ func TestStats(t *testing.T) {
 	if none := get("from=720h&to=700h"); len(none.Series) != 1 || none.Series[0].Total.Submitted != 0 || none.Series[0].Total.Latency != nil {
 		t.Errorf("before all: %+v", none.Series)
 	}
-	for _, bad := range []string{"from=1h&to=2h", "step=90s", "step=-1m", "step=x", "by=agent", "from=x", "to=x", "from=72h&step=1m", "from=20h&to=19h&step=1m&min_offset=x", "from=70000h", "from=24h&step=30s"} {
+	agents := get("by=agent")
+	if len(agents.Series) != 0 || len(agents.Agents) < 2 || agents.Left != 0 {
+		t.Fatalf("%+v", agents)
+	}
+	replies := int64(0)
+	for i, a := range agents.Agents {
+		if i > 0 && a.Total.Attempts > agents.Agents[i-1].Total.Attempts || a.Total.Attempts < a.Total.Failures || a.Total.Attempts == 0 || len(a.Points) != len(all.Series[0].Points) || a.Points[0].At == nil {
+			t.Errorf("%s: %d points, %+v", a.Agent, len(a.Points), a.Total)
+		}
+		if a.Total.Latency != nil {
+			replies += a.Total.Latency.Count
+		}
+		if one := get("by=agent&agent=" + url.QueryEscape(a.Agent)); len(one.Agents) != 1 || !reflect.DeepEqual(one.Agents[0], a) {
+			t.Errorf("%s alone: %+v", a.Agent, one.Agents)
+		}
+	}
+	if replies == 0 || replies > total.Attempts {
+		t.Errorf("%d replies to %d requests", replies, total.Attempts)
+	}
+	for _, bad := range []string{"from=1h&to=2h", "step=90s", "step=-1m", "step=x", "by=step", "agent=payments", "by=workflow&agent=payments", "by=agent&workflow=order", "from=x", "to=x", "from=72h&step=1m", "from=20h&to=19h&step=1m&min_offset=x", "from=70000h", "from=24h&step=30s"} {
 		problem(t, ask(t, s, http.MethodGet, "/api/v1/stats?"+bad, ""), http.StatusBadRequest)
 	}
 }

@@ -22,18 +22,23 @@ import (
 type sent struct {
 	id, name string
 	line     events.Line
+	data     string
 }
 
 // streamed is the schema of an event's data, by the event's name.
 func streamed(name string) *jsonschema.Schema {
-	if name == consoleapi.UnreadableEvent {
+	switch name {
+	case consoleapi.UnreadableEvent:
 		return unreadableSchema
+	case consoleapi.ChangesEvent, consoleapi.BeatEvent:
+		return changesSchema
 	}
 	return lineSchema
 }
 
 var (
 	lineSchema       = &jsonschema.Schema{Ref: "#/components/schemas/Line"}
+	changesSchema    = &jsonschema.Schema{Ref: "#/components/schemas/Changes"}
 	unreadableSchema = &jsonschema.Schema{Ref: "#/components/schemas/Unreadable"}
 )
 
@@ -73,6 +78,7 @@ func openStream(t *testing.T, s server, path string, headers ...string) (<-chan 
 				if err := readDocument(t).validate(streamed(e.name), value); err != nil {
 					t.Errorf("%s: %v\n%s", e.name, err, value)
 				}
+				e.data = value
 				came <- e
 				e = sent{}
 			}

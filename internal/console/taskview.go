@@ -3,6 +3,7 @@ package console
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/waybill-run/waybill/events"
@@ -52,7 +53,7 @@ func (c *call) taskState(in *taskStateRequest) (*consoleapi.TaskAtEvent, error) 
 	if until == 0 {
 		until = math.MaxUint64
 	}
-	h, err := c.historyUntil(&in.taskRequest, until)
+	h, err := c.historyFrom(&in.taskRequest, until)
 	if err != nil {
 		return nil, err
 	}
@@ -60,10 +61,11 @@ func (c *call) taskState(in *taskStateRequest) (*consoleapi.TaskAtEvent, error) 
 	if last < 0 || in.Seq > 0 && h.seqOf(last) != uint64(in.Seq) {
 		return nil, notFound("task %q has no event %d; its last is %d", consoleapi.Printable(h.id), in.Seq, h.lastSeq)
 	}
-	s := replay.NewStepper(replay.Until{}, false)
 	for i := range last {
-		s.Skip(&h.records[i], h.lost[h.records[i].Offset])
+		_ = h.advance(i) // the step has it
 	}
+	c.checkpoints.keep(h.id, h.kept)
+	s := h.before
 	step := h.step(s, last)
 	v := &consoleapi.TaskAtEvent{Task: h.id, Seq: step.Seq, LastSeq: max(h.lastSeq, step.Seq), Event: step.Line, Changes: make([]consoleapi.Change, len(step.Changes)),
 		Fault: step.Fault, AsOf: h.asOf()}
@@ -76,15 +78,31 @@ func (c *call) taskState(in *taskStateRequest) (*consoleapi.TaskAtEvent, error) 
 	return v, nil
 }
 
+// advance folds a record. Its error says why it can't be folded. Every checkpointEvents events the fold is kept.
+func (h *history) advance(i int) error {
+	r, s := &h.records[i], h.before
+	s.Skip(r, h.lost[r.Offset])
+	if s.Err() != nil {
+		return s.Err()
+	}
+	if at := h.folded + i + 1; at%checkpointEvents == 0 && at <= len(h.places) && h.places[at-1].Offset == r.Offset {
+		h.kept = append(h.kept, checkpoint{at, h.places[at-1], s.Clone()})
+	}
+	return nil
+}
+
 // seqOf returns the seq of a record, by its headers. A record without one has the next after its predecessor.
 func (h *history) seqOf(i int) uint64 {
 	if _, seq, err := events.EventName(&h.records[i]); err == nil {
 		return seq
 	}
-	if i == 0 {
-		return 1
+	if i > 0 {
+		return h.seqOf(i-1) + 1
 	}
-	return h.seqOf(i-1) + 1
+	if h.folded > 0 {
+		return h.places[h.folded-1].Seq + 1
+	}
+	return 1
 }
 
 // step adds a record to a stepper.
@@ -123,16 +141,12 @@ func (c *call) chain(in *taskRequest) (*consoleapi.Chain, error) {
 
 // commands lists which commands to a task are allowed.
 func (c *call) commands(in *taskRequest) (*consoleapi.CommandList, error) {
-	h, err := c.history(in)
-	if err != nil {
-		return nil, err
-	}
-	task, unreadable, err := h.fold()
+	h, task, unreadable, err := c.foldTask(in)
 	if err != nil {
 		return nil, err
 	}
 	v := &consoleapi.CommandList{Task: h.id, State: task.State, Commands: []consoleapi.CommandChoice{}, AsOf: h.asOf()}
-	for _, check := range replay.Commands(task) {
+	for _, check := range replay.Commands(task, c.otherVersions(task), c.cfg.Now()) {
 		if unreadable != nil { // the scheduler stops such a task
 			check.Why = "an event of the task can't be read, so no scheduler of this build changes it: " + unreadable.String()
 		}
@@ -141,12 +155,31 @@ func (c *call) commands(in *taskRequest) (*consoleapi.CommandList, error) {
 	return v, nil
 }
 
+// otherVersionsMax bounds the versions that a task is compared with. The newest ones count.
+const otherVersionsMax = 10
+
+// otherVersions returns the other versions of a task's workflow that this build can use, the newest first.
+func (c *call) otherVersions(task *events.Task) (list []replay.Version) {
+	if !task.Open() {
+		return nil
+	}
+	for _, w := range slices.Backward(c.cfg.Cluster.Workflows()) {
+		if w.Name != task.Workflow || w.Version == task.Version || len(list) == otherVersionsMax {
+			continue
+		}
+		if d, deleted := c.cfg.Cluster.Definition(w.Name, w.Version); d != nil && !deleted {
+			list = append(list, replay.VersionOf(d))
+		}
+	}
+	return list
+}
+
 // choice adds to what a task's state says of a command what the caller's role says.
 func (c *call) choice(check *replay.CommandCheck) consoleapi.CommandChoice {
 	role := commandRole
 	v := consoleapi.CommandChoice{Command: "signal", Name: check.Signal}
 	if x := check.Control; x != nil {
-		v = consoleapi.CommandChoice{Command: string(x.Command), Keep: x.Keep, Processed: x.Processed, Step: x.Step, As: x.As}
+		v = consoleapi.CommandChoice{Command: string(x.Command), Keep: x.Keep, Processed: x.Processed, Step: x.Step, As: x.As, Version: x.Version}
 		if x.Processed {
 			role = UndoProcessed
 		}

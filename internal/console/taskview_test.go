@@ -224,28 +224,8 @@ func TestWhoAmI(t *testing.T) {
 	}
 }
 
-// BenchmarkStates measures the last state of a task with many events, and of one in the middle, without the network.
-func BenchmarkStates(b *testing.B) {
-	for _, n := range []int{100, 10_000} {
-		records := longHistory(b, n)
-		for _, at := range []int{n / 2, n} {
-			b.Run(fmt.Sprintf("events=%d/seq=%d", n, at), func(b *testing.B) {
-				for b.Loop() {
-					s := replay.NewStepper(replay.Until{}, false)
-					for i := range at - 1 {
-						s.Skip(&records[i], nil)
-					}
-					if step, err := s.Add(&records[at-1]); err != nil || step.Fault != "" || s.View() == nil {
-						b.Fatal(step, err)
-					}
-				}
-			})
-		}
-	}
-}
-
 // longHistory returns n events of a task whose step is retried again and again.
-func longHistory(b *testing.B, n int) []events.Record {
+func longHistory(b testing.TB, n int) []events.Record {
 	b.Helper()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	plan := events.NewPlan("hold", time.Hour*9000, []events.PlanStep{{ID: "a", Agent: "x", Operation: "o", Attempts: events.Attempts{CompleteWithin: time.Hour, MaxAttempts: n}}})

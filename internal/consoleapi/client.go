@@ -1,6 +1,7 @@
 package consoleapi
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -181,11 +182,33 @@ func (c *Client) outcome(ctx context.Context, err error) error {
 
 func (c *Client) read(ctx context.Context, path string, query url.Values, fn func(io.Reader) error) error {
 	resp, err := c.send(ctx, path, query, nil)
+	return c.decode(resp, err, fn)
+}
+
+// Post sends a body to a path below Prefix, and decodes the JSON answer.
+func (c *Client) Post(ctx context.Context, path string, body, into any) error {
+	within, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	text, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	r, err := http.NewRequestWithContext(within, http.MethodPost, c.cfg.URL+Prefix+path, bytes.NewReader(text))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	resp, err := c.do(r)
+	return c.outcome(ctx, c.decode(resp, err, func(body io.Reader) error { return json.NewDecoder(body).Decode(into) }))
+}
+
+// decode passes the body of a successful answer to fn.
+func (c *Client) decode(resp *http.Response, err error, fn func(io.Reader) error) error {
 	if err != nil {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }() // only read: an error on close loses nothing
-	if resp.StatusCode != http.StatusOK {
+	if resp.StatusCode < http.StatusOK || resp.StatusCode > http.StatusAccepted {
 		return c.problem(resp)
 	}
 	if err := fn(io.LimitReader(resp.Body, MaxAnswerBytes)); err != nil {
@@ -207,6 +230,11 @@ func (c *Client) send(ctx context.Context, path string, query url.Values, header
 	for name, values := range header {
 		r.Header[name] = values
 	}
+	return c.do(r)
+}
+
+// do sends a request with what identifies this client.
+func (c *Client) do(r *http.Request) (*http.Response, error) {
 	if c.cfg.UserAgent != "" {
 		r.Header.Set("User-Agent", c.cfg.UserAgent)
 	}

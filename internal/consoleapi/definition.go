@@ -3,20 +3,22 @@ package consoleapi
 import (
 	"encoding/json"
 
+	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/graph"
 )
 
 // Definition is a version of a workflow.
 type Definition struct {
-	Workflow       string          `json:"workflow" jsonschema:"The name of the workflow."`
-	Version        int             `json:"version" jsonschema:"The version."`
-	Deleted        bool            `json:"deleted,omitempty" jsonschema:"true: the version was deleted. Its tasks go on with it."`
-	CompleteWithin string          `json:"complete_within" jsonschema:"How long a task may take."`
-	OnError        string          `json:"on_error" enum:"undo,hold" jsonschema:"What happens when a step fails or the task's time is over."`
-	Agents         []string        `json:"agents" jsonschema:"The agents of its steps and undos."`
-	Source         string          `json:"source" jsonschema:"The definition as YAML, made from body. Comments aren't kept."`
-	Body           json.RawMessage `json:"body" jsonschema:"The definition in its canonical form."`
-	Graph          StepGraph       `json:"graph" jsonschema:"The graph of its steps."`
+	Workflow       string                  `json:"workflow" jsonschema:"The name of the workflow."`
+	Version        int                     `json:"version" jsonschema:"The version."`
+	Deleted        bool                    `json:"deleted,omitempty" jsonschema:"true: the version was deleted. Its tasks go on with it."`
+	Deprecated     *events.DeprecationView `json:"deprecated,omitempty" jsonschema:"Why and by whom the version was deprecated. Absent: it isn't deprecated."`
+	CompleteWithin string                  `json:"complete_within" jsonschema:"How long a task may take."`
+	OnError        string                  `json:"on_error" enum:"undo,hold" jsonschema:"What happens when a step fails or the task's time is over."`
+	Agents         []string                `json:"agents" jsonschema:"The agents of its steps and undos."`
+	Source         string                  `json:"source" jsonschema:"The definition as YAML, made from body. Comments aren't kept."`
+	Body           json.RawMessage         `json:"body" jsonschema:"The definition in its canonical form."`
+	Graph          StepGraph               `json:"graph" jsonschema:"The graph of its steps."`
 }
 
 // StepGraph is the graph of a workflow's steps.

@@ -19,7 +19,7 @@ type ErrorGroup struct {
 	FirstSeen *string       `json:"first_seen" format:"date-time" jsonschema:"When the first hold began."`
 	LastSeen  *string       `json:"last_seen" format:"date-time" jsonschema:"When the latest hold began."`
 	Trend     Trend         `json:"trend" jsonschema:"The holds of the last 24 hours. The last hour isn't over."`
-	Sample    []string      `json:"sample" jsonschema:"The ids of some held tasks, the newest first."`
+	Sample    []string      `json:"sample" jsonschema:"The ids of some held tasks, the newest first. Only the first 30 groups have them."`
 }
 
 // VersionHeld is the held tasks of a version.

@@ -15,6 +15,7 @@ type Filter struct {
 	Labels      map[string]string
 	StepInError string
 	ErrorGroup  string // the id of an error group
+	Parent      string // children of this task, and the tasks of its items
 	Agent       string
 	Since       time.Time     // submitted at this instant or later
 	DueWithin   time.Duration // open, and its complete-by is within this time or past
@@ -37,6 +38,7 @@ func (f *Filter) String() string {
 	}
 	add("step_in_error", f.StepInError)
 	add("error_group", f.ErrorGroup)
+	add("parent", f.Parent)
 	add("agent", f.Agent)
 	if !f.Since.IsZero() {
 		add("since", f.Since.UTC().Format(time.RFC3339Nano))

@@ -65,14 +65,27 @@ type CommandList struct {
 
 // CommandChoice says whether a command is allowed, as of an offset. The scheduler decides when the command arrives.
 type CommandChoice struct {
-	Command   string           `json:"command" enum:"cancel,resubmit,undo,release,signal" jsonschema:"The command, or signal."`
+	Command   string           `json:"command" enum:"cancel,resubmit,undo,release,migrate,signal" jsonschema:"The command, or signal."`
 	Keep      bool             `json:"keep,omitempty" jsonschema:"Of cancel: the body's keep."`
 	Processed bool             `json:"processed,omitempty" jsonschema:"Of undo: the body's processed."`
 	Step      string           `json:"step,omitempty" jsonschema:"Of resubmit and release: the body's step."`
 	As        events.StepState `json:"as,omitempty" enum:"completed,undone" jsonschema:"Of release: the body's as."`
+	Version   int              `json:"version,omitempty" jsonschema:"Of migrate: the body's version."`
 	Name      string           `json:"name,omitempty" jsonschema:"Of signal: its name."`
 	Allowed   bool             `json:"allowed" jsonschema:"true: the task's state allows it, and the caller has the role."`
 	RefusedBy string           `json:"refused_by,omitempty" enum:"state,role,read_only" jsonschema:"What refuses it first. state: the task's state. role: the caller's role. read_only: the console takes no commands. Absent: nothing."`
 	Why       string           `json:"why,omitempty" jsonschema:"Why it is refused, for people. Absent: it isn't."`
 	Role      string           `json:"role" jsonschema:"The role that it needs."`
+}
+
+// ItemStates are the states by which items are listed.
+var ItemStates = []string{"pending", "running", "completed", "error", "undoing", "undone", "held"}
+
+// ItemPage is a page of the items of a step.
+type ItemPage struct {
+	Task          string            `json:"task" jsonschema:"The task's id."`
+	Step          string            `json:"step" jsonschema:"The step."`
+	Items         []events.ItemView `json:"items" jsonschema:"The items, in their order. Empty: the step runs once, or hasn't begun."`
+	NextPageToken string            `json:"next_page_token" jsonschema:"Continues the list. Empty: this is the last page."`
+	AsOf          events.AsOf       `json:"as_of" jsonschema:"The part of the log that the answer reflects."`
 }

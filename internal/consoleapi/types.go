@@ -34,6 +34,9 @@ func TaskPath(id string) string {
 // Task is a task. If its history isn't readable to the end, it is the task as of the last readable event.
 type Task struct {
 	events.TaskView
+	// Prediction and ErrorGroup are of the task as it is now.
+	Prediction *Prediction `json:"prediction,omitempty" jsonschema:"An estimate of when the task will be processed. Absent: it isn't being processed, or no duration of its remaining steps is known."`
+	ErrorGroup string      `json:"error_group,omitempty" jsonschema:"The id of the error group of a held task. Absent: the task isn't held."`
 	Unreadable *Unreadable `json:"unreadable,omitempty" jsonschema:"The first event that can't be read. The task is shown as of the event before it. Absent: all events can be read."`
 }
 
@@ -64,9 +67,10 @@ type Timeline struct {
 
 // Submitted is the answer to a submission.
 type Submitted struct {
-	ID    string           `json:"id" jsonschema:"The task's id."`
-	State events.TaskState `json:"state,omitempty" jsonschema:"The state of the task. Absent: no scheduler has accepted the submission yet."`
-	AsOf  *events.AsOf     `json:"as_of" jsonschema:"A min_offset with this offset waits until an answer reflects the task. null: no scheduler has accepted the submission yet."`
+	ID         string           `json:"id" jsonschema:"The task's id."`
+	State      events.TaskState `json:"state,omitempty" jsonschema:"The state of the task. Absent: no scheduler has accepted the submission yet."`
+	AsOf       *events.AsOf     `json:"as_of" jsonschema:"A min_offset with this offset waits until an answer reflects the task. null: no scheduler has accepted the submission yet."`
+	Deprecated string           `json:"deprecated,omitempty" jsonschema:"Why the version is deprecated that the submission names. Absent: it isn't deprecated."`
 }
 
 // CommandBody has the fields of all commands.
@@ -77,6 +81,11 @@ type CommandBody struct {
 
 // Bodies of operators' commands.
 type (
+	MigrateCommand struct {
+		CommandBody
+		Version int  `json:"version" jsonschema:"The version of the workflow to migrate to."`
+		DryRun  bool `json:"dry_run,omitempty" jsonschema:"true: the scheduler only answers whether it would migrate the task."`
+	}
 	CancelCommand struct {
 		CommandBody
 		Keep bool `json:"keep,omitempty" jsonschema:"true: don't undo the completed steps."`
@@ -181,6 +190,7 @@ const (
 type RedriveCommand struct {
 	Deadletters []string `json:"deadletters,omitempty" jsonschema:"Only these dead letters, as PARTITION/OFFSET."`
 	Reasons     []string `json:"reasons,omitempty" jsonschema:"Only dead letters with one of these reasons."`
+	Intake      string   `json:"intake,omitempty" jsonschema:"Only dead letters of this intake: records that it couldn't map, and what it made of records but a scheduler couldn't use."`
 	Since       string   `json:"since,omitempty" jsonschema:"Only later dead letters: a duration before now (10m), or an instant. Absent: all that the topic has."`
 	Preview     bool     `json:"preview,omitempty" jsonschema:"true: write nothing, and show what would be written."`
 }
@@ -203,11 +213,12 @@ type DeadletterPage struct {
 
 // Workflow is a version of a workflow, with counts of its tasks.
 type Workflow struct {
-	Workflow string                     `json:"workflow" jsonschema:"The name of the workflow."`
-	Version  int                        `json:"version" jsonschema:"The version."`
-	Steps    []string                   `json:"steps" jsonschema:"The steps, in the order of the definition."`
-	Agents   []string                   `json:"agents" jsonschema:"The agents that the steps use."`
-	Tasks    map[events.TaskState]int64 `json:"tasks" jsonschema:"The number of tasks by state."`
+	Workflow   string                     `json:"workflow" jsonschema:"The name of the workflow."`
+	Version    int                        `json:"version" jsonschema:"The version."`
+	Steps      []string                   `json:"steps" jsonschema:"The steps, in the order of the definition."`
+	Agents     []string                   `json:"agents" jsonschema:"The agents that the steps use."`
+	Tasks      map[events.TaskState]int64 `json:"tasks" jsonschema:"The number of tasks by state."`
+	Deprecated *events.DeprecationView    `json:"deprecated,omitempty" jsonschema:"Why and by whom the version was deprecated: new tasks get it only if they name it. Absent: it isn't deprecated."`
 }
 
 // WorkflowList lists workflows.
@@ -216,6 +227,32 @@ type WorkflowList struct {
 	AsOf       []events.AsOf `json:"as_of" jsonschema:"The part of each partition that the counts reflect."`
 	Incomplete []Incomplete  `json:"incomplete" jsonschema:"What the counts lack. Empty: nothing."`
 }
+
+// Changes is a message of the stream of changes.
+type Changes struct {
+	What  []string `json:"what" jsonschema:"What changed, sorted. tasks: tasks have new events. holds: tasks are held that weren't, or no longer. index: what the console's answers lack. agents, batches, partitions, alerts, deadletters, workflows: the list of that name, apart from what tasks change in it."`
+	Tasks []string `json:"tasks" jsonschema:"The ids of tasks with new events, at most 100."`
+	More  bool     `json:"more" jsonschema:"Other tasks have new events, too."`
+}
+
+// The names of changes.
+const (
+	ChangedTasks       = "tasks"
+	ChangedHolds       = "holds"
+	ChangedIndex       = "index"
+	ChangedAgents      = "agents"
+	ChangedBatches     = "batches"
+	ChangedPartitions  = "partitions"
+	ChangedAlerts      = "alerts"
+	ChangedDeadletters = "deadletters"
+	ChangedWorkflows   = "workflows"
+)
+
+// The types of events of the stream of changes.
+const (
+	ChangesEvent = "changes"
+	BeatEvent    = "beat"
+)
 
 // Agent is an agent.
 type Agent struct {
@@ -230,6 +267,7 @@ type Agent struct {
 // AgentList lists agents.
 type AgentList struct {
 	Agents     []Agent       `json:"agents" jsonschema:"The agents."`
+	SampledAt  *string       `json:"sampled_at" format:"date-time" jsonschema:"When the console asked Kafka for members, lag and circuits. It asks once for all callers, and not again within 2 s."`
 	AsOf       []events.AsOf `json:"as_of" jsonschema:"The part of each partition that in_flight reflects."`
 	Incomplete []Incomplete  `json:"incomplete" jsonschema:"What in_flight lacks. Empty: nothing."`
 }
@@ -254,5 +292,6 @@ type Partition struct {
 // PartitionList lists partitions.
 type PartitionList struct {
 	Partitions []Partition  `json:"partitions" jsonschema:"The partitions."`
+	SampledAt  *string      `json:"sampled_at" format:"date-time" jsonschema:"When the console asked Kafka for schedulers and lag. It asks once for all callers, and not again within 2 s."`
 	Incomplete []Incomplete `json:"incomplete" jsonschema:"What the answer lacks. Empty: nothing."`
 }

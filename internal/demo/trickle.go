@@ -11,6 +11,9 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
+// TrickleRate is the default of orders in a second: within a minute there are some of each kind.
+const TrickleRate = 0.5
+
 // TrickleRateMax bounds the orders of a trickle in a second.
 const TrickleRateMax = 1000
 

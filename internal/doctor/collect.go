@@ -8,6 +8,7 @@ import (
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/backoff"
+	"github.com/waybill-run/waybill/internal/intakerun"
 	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafka/logreader"
@@ -62,6 +63,15 @@ func (c *Collector) Collect(ctx context.Context) (o *Observation, err error) {
 		return nil, err
 	}
 	if o.Activity, err = c.activity(ctx, agents, partitions); err != nil {
+		return nil, err
+	}
+	if o.Intakes, err = intakerun.Views(ctx, c.Admin, c.Namespace); err != nil {
+		return nil, err
+	}
+	if err := c.readSchedules(ctx, o); err != nil {
+		return nil, err
+	}
+	if err := c.readBatches(ctx, o); err != nil {
 		return nil, err
 	}
 	cluster, err := c.Admin.ClusterID(ctx)

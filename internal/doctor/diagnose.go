@@ -47,6 +47,9 @@ func Diagnose(o *Observation) []Finding {
 	for _, name := range slices.Sorted(maps.Keys(o.Agents)) {
 		list = append(list, agentFinding(name, o.Agents[name]))
 	}
+	list = append(list, intakeFindings(o.Intakes)...)
+	list = append(list, scheduleFindings(&o.Schedules)...)
+	list = append(list, batchFindings(&o.Batches)...)
 	list = append(list, consoleFinding(o.Console, o.ConsoleAddr))
 	return append(list, logFindings(o)...)
 }

@@ -4,10 +4,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/waybill-run/waybill/internal/batch"
 	"github.com/waybill-run/waybill/internal/kafka/groupmember"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafka/logreader"
+	"github.com/waybill-run/waybill/internal/schedule"
 )
 
 // well returns an observation without problems.
@@ -16,6 +19,16 @@ func well() *Observation {
 	return &Observation{Namespace: "waybill.", Exists: true, Brokers: 3, Workflows: []string{"order/1"}, Console: "http://127.0.0.1:8080",
 		Activity: Activity{Scheduler: group(), Supervisor: group(), Notifier: group(), Agents: map[string]Group{"payments": group()}}}
 }
+
+func batchesOf(senders int, trouble string) Batches {
+	return Batches{Senders: senders, Open: []*batch.View{{Order: batch.Order{ID: "b"}, Counts: map[batch.Status]int{batch.Waiting: 3, batch.Accepted: 1}, Trouble: trouble}}}
+}
+
+func schedulesOf(list ...schedule.Schedule) Schedules {
+	return Schedules{time.Date(2026, 11, 26, 10, 0, 0, 0, time.UTC), list}
+}
+
+func textOf(s string) *string { return &s }
 
 func TestDiagnosis(t *testing.T) {
 	for _, x := range []struct {
@@ -48,6 +61,27 @@ func TestDiagnosis(t *testing.T) {
 		{"a position that somebody has set", func(o *Observation) {
 			o.Positions = []kafkaadmin.PositionFinding{{Position: groupmember.Position{Topic: "waybill.tasks", Partition: 3, Offset: 57}, Fault: groupmember.PositionForeign}}
 		}, "positions note no scheduler committed the group's offsets of waybill.tasks [3]: they aren't used"},
+		{"a schedule that is well", func(o *Observation) {
+			o.Schedules = schedulesOf(schedule.Schedule{Name: "s", Next: textOf("2026-11-26T10:00:30.000Z")})
+		}, ""},
+		{"a schedule that nobody starts", func(o *Observation) {
+			o.Schedules = schedulesOf(schedule.Schedule{Name: "s", Next: textOf("2026-11-26T09:58:00.000Z")})
+		},
+			"schedules fault instants of 1 schedule are due, and no supervisor starts their tasks"},
+		{"a batch that nobody sends", func(o *Observation) { o.Batches = batchesOf(0, "") },
+			"batches fault 1 open batch, 3 tasks without a command yet: they wait for a console, which sends the commands"},
+		{"a batch that is sent", func(o *Observation) { o.Batches = batchesOf(1, "") }, ""},
+		{"a batch in trouble", func(o *Observation) { o.Batches = batchesOf(1, "no scheduler answers") }, "batches note b: no scheduler answers"},
+		{"a schedule that can't be used", func(o *Observation) { o.Schedules = schedulesOf(schedule.Schedule{Name: "s", Fault: "no zone"}) }, "schedules fault s: no zone"},
+		{"a schedule of a workflow that isn't there", func(o *Observation) {
+			o.Schedules = schedulesOf(schedule.Schedule{Name: "s", Last: &schedule.ScheduleInstant{Task: "s@x", Status: "refused", Detail: "unknown_workflow"}})
+		}, "schedules fault s: its last task was refused: unknown_workflow"},
+		{"a schedule whose expression fails", func(o *Observation) {
+			o.Schedules = schedulesOf(schedule.Schedule{Name: "s", Last: &schedule.ScheduleInstant{Skipped: schedule.Failed, Detail: "no such key"}})
+		}, "schedules fault s: an expression failed at its last instant: no such key"},
+		{"a schedule that skips", func(o *Observation) {
+			o.Schedules = schedulesOf(schedule.Schedule{Name: "s", Running: []string{"s@x"}, Last: &schedule.ScheduleInstant{Skipped: schedule.Overlapped}})
+		}, "schedules note s: instants are skipped, because task s@x hasn't ended"},
 		{"no workflow", func(o *Observation) { o.Workflows = nil }, "workflows fault none is applied"},
 		{"no scheduler", func(o *Observation) { o.Scheduler = Group{Lag: 7} }, "scheduler fault none runs: orders and replies wait in the inboxes, lag 7"},
 		{"partitions without an owner", func(o *Observation) { o.Scheduler.Unowned = []int32{3} }, "scheduler fault partitions [3] have no owner"},

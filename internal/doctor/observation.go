@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/intake"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafka/logreader"
 )
@@ -22,6 +23,9 @@ type Observation struct {
 	Topics     []kafkaadmin.Finding
 	Positions  []kafkaadmin.PositionFinding
 	Workflows  []string // usable definitions, NAME/VERSION
+	Intakes    []intake.IntakeStatus
+	Schedules  Schedules
+	Batches    Batches
 	Activity
 	// ConsoleAddr is where a local console was looked for, and Console its URL; empty: none answers.
 	ConsoleAddr, Console string

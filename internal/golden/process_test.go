@@ -81,7 +81,7 @@ var kafkaAt = regexp.MustCompile(`Kafka +(127\.0\.0\.1:\d+)`)
 func startUp(t *testing.T, binary, dir string, args ...string) *up {
 	t.Helper()
 	u := &up{said: &bytes.Buffer{}, ended: make(chan struct{})}
-	u.cmd = exec.Command(binary, append([]string{"up", "--demo", "--data-dir", dir, "--kafka-listen", "127.0.0.1:0"}, args...)...)
+	u.cmd = exec.Command(binary, append([]string{"up", "--demo", "--rate", "0", "--data-dir", dir, "--kafka-listen", "127.0.0.1:0"}, args...)...)
 	u.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := u.cmd.StdoutPipe()
 	if err != nil {

@@ -48,12 +48,14 @@ func (x *Index) StartOffset(_ context.Context, _ string, p int32) (int64, bool, 
 func (x *Index) apply(at Log, topic string, records []events.Record) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	holds := x.holdChanges()
 	if err := x.applyRecords(records); err != nil {
 		return err
 	}
 	if err := x.updateProgress(at, topic); err != nil {
 		return err
 	}
+	x.Add(records, x.holdChanges() != holds)
 	if len(records) > 0 {
 		for c := range x.subscribers {
 			select {
@@ -63,6 +65,14 @@ func (x *Index) apply(at Log, topic string, records []events.Record) error {
 		}
 	}
 	return nil
+}
+
+// holdChanges counts how often holds began or ended.
+func (x *Index) holdChanges() (n uint64) {
+	for _, v := range x.views {
+		n += v.HoldChanges()
+	}
+	return n
 }
 
 func (x *Index) applyRecords(records []events.Record) error {

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"time"
 
+	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/watchdog"
 	"github.com/waybill-run/waybill/projections"
 )
@@ -13,6 +15,8 @@ import (
 // Index holds the timelines and the task list of all partitions. List, Counts and Alerts answer from its Store,
 // which has what was saved; Flush and AwaitSaved bring the Store up to date. It is safe for concurrent use.
 type Index struct {
+	Watches // receive what is applied
+
 	store *projections.Store
 
 	mu       sync.Mutex // guards the fields below; held while records are applied and saved
@@ -58,6 +62,11 @@ func (x *Index) List(ctx context.Context, ps []int32, f projections.Filter, afte
 	return x.store.List(ctx, ps, f, after, limit)
 }
 
+// Rows passes the row of every task of a partition to fn (projections.Store.Rows).
+func (x *Index) Rows(ctx context.Context, p int32, fn func(head *events.SummaryHead, row func() *events.Summary) error) (int64, error) {
+	return x.store.Rows(ctx, p, fn)
+}
+
 // Counts returns the counters of a partition and the offset that they reflect.
 func (x *Index) Counts(p int32) (projections.Counts, int64, error) { return x.store.Counts(p) }
 
@@ -74,6 +83,16 @@ func (x *Index) ErrorGroups(ps []int32, q projections.ErrorGroupQuery) (projecti
 // Stats returns the stats of some partitions.
 func (x *Index) Stats(ps []int32, q projections.StatsQuery) (projections.StatsList, error) {
 	return x.store.Stats(ps, q)
+}
+
+// Steps returns the counts of the steps of a workflow's version in some partitions.
+func (x *Index) Steps(ps []int32, workflow string, version int) (projections.StepList, error) {
+	return x.store.Steps(ps, workflow, version)
+}
+
+// Ending returns tasks of some partitions that must end within a time.
+func (x *Index) Ending(ctx context.Context, ps []int32, from, until time.Time, limit int) (projections.Ending, error) {
+	return x.store.Ending(ctx, ps, from, until, limit)
 }
 
 // Loop returns the loop that reads the log, so that a watchdog can check it.

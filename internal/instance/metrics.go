@@ -21,6 +21,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka/kafkametrics"
 	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/kafka/schedulerworker"
+	"github.com/waybill-run/waybill/internal/schedule"
 	"github.com/waybill-run/waybill/scheduler"
 	"github.com/waybill-run/waybill/supervisor"
 )
@@ -60,8 +61,15 @@ type Metrics struct {
 	diskFree           *prometheus.GaugeVec
 	stalled            *prometheus.GaugeVec
 	timersArmed        *prometheus.GaugeVec
+	endedKnown         *prometheus.GaugeVec
+	idsForgotten       prometheus.Counter
+	schedulesStarted   *prometheus.CounterVec
+	schedulesSkipped   *prometheus.CounterVec
+	schedulesLate      prometheus.Histogram
 	clock              atomic.Pointer[brokerclock.Clock]
 	agents             agentGauges
+	intakes            intakeMetrics
+	batches            batchMetrics
 }
 
 // NewMetrics registers all metrics.
@@ -115,6 +123,7 @@ func NewMetrics() *Metrics {
 	m.partitions = gauge("waybill_partitions_owned", "Partitions that this process owns, by role.", "role")
 	m.commits = seconds("waybill_commit_seconds", "Duration of a transaction's commit.")
 	m.lateness = seconds("waybill_timer_lateness_seconds", "Time from when a timer is due to when its recovery is sent.")
+	m.addSchedules(vec, seconds)
 	m.requests = vec("waybill_requests_total", "Requests that an agent finished, by agent and result.", "agent", "result")
 	m.circuits = gauge("waybill_agent_circuit", "Circuit breakers of this agent process that have opened, by operation: 0 closed, 1 half-open, 2 open.", "agent", "circuit")
 	m.notified = vec("waybill_notifications_total", "Notifications to reply_to topics, by result.", "result")
@@ -125,7 +134,8 @@ func NewMetrics() *Metrics {
 	m.consoleDenied = count("waybill_console_denied_total", "Requests to a console with an invalid token.")
 	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "waybill_clock_offset_seconds",
 		Help: "Seconds by which this process's clock is ahead of the brokers', including the delay of the fastest record of the last minute; 0 before the first."}, m.clockOffset))
-	m.timersArmed = gauge("waybill_timers_armed", "Timers that the supervisor watches.", "partition")
+	m.intakes, m.batches = newIntakeMetrics(vec, gauge), newBatchMetrics(r, vec)
+	m.addKnown(gauge, count)
 	m.agents = agentGauges{byOwner: map[string][]scheduler.AgentFlow{},
 		outstanding: gauge("waybill_agent_outstanding", "Requests of an agent whose attempts run, in this scheduler process.", "agent"),
 		limit:       gauge("waybill_agent_bound", "Concurrency limit of an agent: how many of its requests may be outstanding, in this scheduler process.", "agent"),
@@ -209,7 +219,12 @@ func (n *Instance) observePartitions(l *scheduler.Listener, status *partitionSta
 	l.Lost = func(p int32) {
 		owned.Dec()
 		m.snapshotAt.DeleteLabelValues(strconv.Itoa(int(p))) // reported by its next owner
+		m.endedKnown.DeleteLabelValues(strconv.Itoa(int(p)))
 		status.partitionLost(p)
+	}
+	l.Ended = func(p int32, known, deleted int64) {
+		m.endedKnown.WithLabelValues(strconv.Itoa(int(p))).Set(float64(known))
+		m.idsForgotten.Add(float64(deleted))
 	}
 	l.Restored = func(p int32, from scheduler.Source, took time.Duration) {
 		status.restoreEnded(p)
@@ -388,9 +403,11 @@ func (n *Instance) reportUnreadablePartition(topic string, p int32, err error) {
 
 func (n *Instance) supervisorListener() *supervisor.Listener {
 	m, owned := n.metrics, n.metrics.partitions.WithLabelValues("supervisor")
-	initCounters(m.recoveriesAsked, events.ActionRetry, events.ActionWait, events.ActionUndo, events.ActionHold)
+	initCounters(m.recoveriesAsked, events.ActionRetry, events.ActionWait, events.ActionUndo, events.ActionHold, events.ActionForget)
 	initCounters(m.unreadable, "supervisor")
 	initCounters(m.storesDropped, "supervisor")
+	initCounters(m.schedulesStarted, string(schedule.Due), string(schedule.Queue), string(schedule.Triggered), string(schedule.Backfilled))
+	initCounters(m.schedulesSkipped, string(schedule.Overlapped), string(schedule.Missed), string(schedule.Replaced), string(schedule.Failed), string(schedule.TooMany))
 	return &supervisor.Listener{
 		Assigned: func(int32) { owned.Inc() },
 		Lost: func(p int32) {
@@ -466,4 +483,11 @@ func (n *Instance) agentListener(name string) agent.Listener {
 			n.metrics.circuits.WithLabelValues(name, downstream).Set(map[string]float64{agent.CircuitHalfOpen: 1, agent.CircuitOpen: 2}[to])
 		},
 	}
+}
+
+// addKnown registers the metrics of what stores know of tasks.
+func (m *Metrics) addKnown(gauge func(name, help string, labels ...string) *prometheus.GaugeVec, count func(name, help string) prometheus.Counter) {
+	m.timersArmed = gauge("waybill_timers_armed", "Timers that the supervisor watches.", "partition")
+	m.endedKnown = gauge("waybill_ended_tasks_known", "Ended tasks whose ids the scheduler knows, so that a repeated submission starts no second task.", "partition")
+	m.idsForgotten = count("waybill_ids_forgotten_total", "Ids of ended tasks that the scheduler deleted from its store, because an event had forgotten them.")
 }

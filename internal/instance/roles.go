@@ -216,6 +216,7 @@ func (n *Instance) StartSupervisor(ctx context.Context, sweep time.Duration) err
 		})
 		return errors.Join(err, closeStore(store))
 	})
+	n.roles.Go(func() error { return n.runSchedules(ctx) })
 	return nil
 }
 

@@ -14,6 +14,14 @@ func TransactionalID(c Config, owner string) string {
 	return FencePrefix(c) + owner
 }
 
+// RoleTransactionalID is TransactionalID of another role than the scheduler; empty: the scheduler.
+func RoleTransactionalID(c Config, role, owner string) string {
+	if role == "" {
+		return TransactionalID(c, owner)
+	}
+	return string(c.Namespace) + role + "." + owner
+}
+
 // FencePrefix is the prefix of the transactional ids that a new owner of a partition may fence.
 func FencePrefix(c Config) string { return string(c.Namespace) + "scheduler." }
 

@@ -106,24 +106,25 @@ func awaitMembership(ctx context.Context, addrs []string) error {
 	return nil
 }
 
-// Wanted reports whether tests on real Kafka run: with WAYBILL_TEST=all, unless Env is Off. It panics if Env has
+// wanted reports whether tests on real Kafka run: with WAYBILL_TEST=all, unless Env is Off. It panics if Env has
 // another value.
-func Wanted() bool {
+func wanted(t testing.TB) bool {
+	t.Helper()
 	switch v := os.Getenv(Env); v {
 	case Off:
 		return false
 	case "":
-		return suite.All()
+		return suite.All(t)
 	default:
 		panic(fmt.Sprintf("%s=%q: want %s=%s, or no value; %s=all requires real Kafka", Env, v, Env, Off, suite.Env))
 	}
 }
 
-// NeedKafka skips the test if Wanted is false, and fails it if no broker can be started. Tests that start Kafka by
+// NeedKafka skips the test if real Kafka is not wanted, and fails it if no broker can be started. Tests that start Kafka by
 // other means than this package call it.
 func NeedKafka(t testing.TB) {
 	t.Helper()
-	if !Wanted() {
+	if !wanted(t) {
 		used.skip()
 		t.Skipf("real Kafka: %s=all runs this test, and so does .ci/run", suite.Env)
 	}

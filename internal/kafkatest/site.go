@@ -150,7 +150,7 @@ func Incompressible(n int) []byte {
 }
 
 // SitePartitions is the number of partitions of a Site's topics.
-const SitePartitions = 12
+const SitePartitions = 8
 
 // NewSite creates the topics of a Site on a broker.
 func NewSite(t testing.TB, b *Broker) *Site {

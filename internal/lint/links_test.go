@@ -11,7 +11,8 @@ var library = []string{".", "./agent/...", "./events", "./workflow"}
 
 // binaryOnly are libraries that cmd/waybill links and that importing the library must not link: kfake is meant
 // for tests, and programs choose their own metrics and stores.
-var binaryOnly = []string{"github.com/twmb/franz-go/pkg/kfake", "github.com/twmb/franz-go/plugin/kprom", "github.com/prometheus", "github.com/cockroachdb/pebble", "github.com/spf13"}
+var binaryOnly = []string{"github.com/twmb/franz-go/pkg/kfake", "github.com/twmb/franz-go/plugin/kprom", "github.com/prometheus", "github.com/cockroachdb/pebble", "github.com/spf13",
+	"github.com/twmb/avro", "github.com/twmb/franz-go/pkg/sr"}
 
 func TestLibraryLinksNoBroker(t *testing.T) {
 	linked, binary := dependencies(t, library...), dependencies(t, "./cmd/waybill")

@@ -29,6 +29,7 @@ type Options struct {
 	Agents      map[string]agent.Handler // agents to run in the process, by name
 	Concurrency int                      // of each of them
 	Scheduler   instance.SchedulerOptions
+	Intakes     instance.IntakeOptions
 	Log         *slog.Logger
 	Metrics     *instance.Metrics
 	// EndProcess ends the process after a disk failed and the broker was closed; see instance.Config.
@@ -121,6 +122,7 @@ func (s *System) StartRoles(ctx context.Context) (err error) {
 	if err := s.StartSupervisor(ctx, 0); err != nil {
 		return err
 	}
+	s.StartIntakes(ctx, o.Intakes)
 	if s.Console, err = o.StartIndex(ctx, s.Instance); err != nil {
 		return err
 	}

@@ -4,7 +4,7 @@ import "slices"
 
 // mutations returns all mutations.
 func mutations() []mutation {
-	return slices.Concat(kafkaMutations, logMutations, decisionMutations, tokenMutations, workerMutations, flowMutations, readerMutations, refundMutations, progressMutations)
+	return slices.Concat(kafkaMutations, logMutations, decisionMutations, tokenMutations, workerMutations, flowMutations, readerMutations, refundMutations, progressMutations, intakeMutations, scheduleMutations, forgetMutations, familyMutations, migrateMutations)
 }
 
 // one returns a mutation with one edit.
@@ -241,6 +241,12 @@ var decisionMutations = []mutation{
 	one("undone-against-the-answer-unseen", "internal/verify.eventCheck.askedBefore",
 		`check.became == events.BecameNone`, `false`,
 		"internal/verify", "TestChecks"),
+	one("release-during-a-check", "scheduler.releaseRefusal",
+		`case s.IsChecking():`, `case false:`,
+		"scheduler", "TestTranscripts"),
+	one("check-before-the-wait-is-over-unseen", "internal/verify.eventCheck.checkBegun",
+		`s.e.At.Before(own.notBefore)`, `false`,
+		"internal/verify", "TestChecks"),
 	one("signal-counts-twice", "events.Task.HasSignal",
 		`k.Name == name && k.ID == id`, `false`,
 		"scheduler", "TestTranscripts"),
@@ -404,6 +410,15 @@ var readerMutations = []mutation{
 	one("stats-of-earlier-saves", "projections.statsFold.save",
 		`stats.Merge(saved)`, `_ = saved`,
 		"projections", "TestStatsAgreeWithTheLog"),
+	one("time-of-a-request-without-a-reply", "events.StepSummary.timeRequest",
+		`a.Phase == PhaseReplied, time`, `true, time`,
+		"projections", "TestStatsAgreeWithTheLog"),
+	one("steps-of-earlier-saves", "projections.stepsFold.saveCounts",
+		`r.get(kindSteps, string(key[prefixBytes:]), d.counts.addCounts)`, ``,
+		"projections", "TestStepsAgreeWithTheLog"),
+	one("time-of-a-step-begins-again", "events.StepSummary.applyTaskFact",
+		`p.Started = 0`, ``,
+		"projections", "TestStepsAgreeWithTheLog"),
 	one("held-task-leaves-its-group", "projections.errorGroups.end",
 		`g.Held--`, `_ = g.Held`,
 		"projections", "TestErrorGroupsAgreeWithTheLog"),

@@ -67,6 +67,28 @@ type Choice struct {
 	reasons []string
 	letters []Letter
 	later   Later
+	intakes MapAgain
+	intake  string // empty: any, and none
+}
+
+// MapAgain makes the record of an intake's dead letter again, with the intake of today. ours is false if the dead letter is
+// of no intake. The error says why that can't be done.
+type MapAgain func(letter *events.Record) (again events.Record, ours bool, err error)
+
+// MapIntakes sets what makes the records of intakes' dead letters. Without it they are refused.
+func (c *Choice) MapIntakes(m MapAgain) { c.intakes = m }
+
+// OnlyIntake selects only dead letters of an intake; empty: all.
+func (c *Choice) OnlyIntake(name string) { c.intake = name }
+
+// again returns the record that writes a dead letter's original again.
+func again(ns events.Namespace, source string, intakes MapAgain, letter *events.Record) (events.Record, error) {
+	if intakes != nil {
+		if r, ours, err := intakes(letter); ours {
+			return r, err
+		}
+	}
+	return events.Redrive(ns, source, letter)
 }
 
 // NewChoice selects dead letters by their position and reason; none selects all. Records that are written again name
@@ -93,14 +115,17 @@ func (c *Choice) Add(r *events.Record) {
 	if len(c.reasons) > 0 && !slices.Contains(c.reasons, reason) {
 		return
 	}
+	if c.intake != "" && events.IntakeOfDeadletter(r) != c.intake {
+		return
+	}
 	if len(c.named) > 0 {
 		c.named[at] = true
 	}
 	l := Letter{Partition: r.Partition, Offset: strconv.FormatInt(r.Offset, 10), Reason: reason, Task: string(r.Key), Done: Would, at: at, sum: sum}
-	if again, err := events.Redrive(c.ns, c.source, r); err != nil {
+	if record, err := again(c.ns, c.source, c.intakes, r); err != nil {
 		l.refuse(err.Error())
 	} else {
-		l.Task, l.To = string(again.Key), again.Topic
+		l.Task, l.To = string(record.Key), record.Topic
 	}
 	c.letters = append(c.letters, l)
 }

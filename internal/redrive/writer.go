@@ -23,7 +23,11 @@ type Writer struct {
 	read    []*Letter            // fed, and to be written together
 	records []events.Record
 	bytes   int
+	intakes MapAgain
 }
+
+// MapIntakes is that of a Choice.
+func (w *Writer) MapIntakes(m MapAgain) { w.intakes = m }
 
 // NewWriter writes the accepted letters of a Choice with send, which returns once all records are acknowledged. The
 // letters show what became of them.
@@ -44,12 +48,12 @@ func (w *Writer) Add(ctx context.Context, r *events.Record) error {
 	if l == nil {
 		return nil
 	}
-	again, err := events.Redrive(w.ns, w.source, r)
+	record, err := again(w.ns, w.source, w.intakes, r)
 	if err != nil {
 		return fmt.Errorf("dead letter %s has changed since it was selected: %w", at, err)
 	}
 	delete(w.left, at)
-	w.read, w.records, w.bytes = append(w.read, l), append(w.records, again), w.bytes+len(again.Value)
+	w.read, w.records, w.bytes = append(w.read, l), append(w.records, record), w.bytes+len(record.Value)
 	if len(w.records) < maxRecords && w.bytes < maxBytes {
 		return nil
 	}

@@ -23,6 +23,11 @@ var ErrNotFound = errors.New("no such definition")
 // Apply writes a definition unless it exists, and creates the request topics that its agents lack. existed reports
 // whether the same definition was there before.
 func Apply(ctx context.Context, cfg kafka.Config, d *workflow.Definition) (existed bool, err error) {
+	return ApplyBy(ctx, cfg, d, events.By{})
+}
+
+// ApplyBy is Apply that also writes who applies the definition and why, in headers of its record.
+func ApplyBy(ctx context.Context, cfg kafka.Config, d *workflow.Definition, by events.By) (existed bool, err error) {
 	admin, err := kafkaadmin.Open(cfg)
 	if err != nil {
 		return false, err
@@ -38,9 +43,22 @@ func Apply(ctx context.Context, cfg kafka.Config, d *workflow.Definition) (exist
 				return nil, fmt.Errorf("create the request topic of agent %s: %w", name, err)
 			}
 		}
+		for i := range write {
+			write[i].Headers = append(write[i].Headers, headersOf(by)...)
+		}
 		return write, nil
 	})
 	return existed, err
+}
+
+// headersOf returns the headers that say who applied a definition.
+func headersOf(by events.By) (headers []events.Header) {
+	for _, h := range []struct{ name, value string }{{events.HeaderBy, by.Who}, {events.HeaderByClaimed, by.Claimed}, {events.HeaderWhy, by.Why}} {
+		if h.value != "" {
+			headers = append(headers, events.Header{Key: h.name, Value: []byte(h.value)})
+		}
+	}
+	return headers
 }
 
 // planApply returns what to write to a topic that has the records all, so that d is valid; nothing if it is already.
@@ -54,7 +72,13 @@ func planApply(ns events.Namespace, all []events.Record, d *workflow.Definition)
 	case had.first != nil && sameBody(had.last.Value, body):
 		return nil, true, nil
 	}
-	return []events.Record{Record(ns, d.Key(), d.Stored())}, had.first != nil, nil
+	r := Record(ns, d.Key(), d.Stored())
+	if had.first != nil {
+		if was := events.DeprecationOf(had.first); was != nil {
+			r.Headers = append(r.Headers, was.Header())
+		}
+	}
+	return []events.Record{r}, had.first != nil, nil
 }
 
 // conflictError is an ErrConflict whose message says all.

@@ -121,3 +121,30 @@ func TestAppliedAgainWhereTwoBodiesAre(t *testing.T) {
 		}
 	}
 }
+
+// TestAppliedBy: the record of a definition says who applied it, and why.
+func TestAppliedBy(t *testing.T) {
+	b := kafkatest.Embedded(t)
+	cfg := kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t)}
+	admin, err := kafkaadmin.Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	createTopics(t, admin)
+	if existed, err := ApplyBy(t.Context(), cfg, versionOf(t, 1), events.By{Who: "olga", Why: "a test"}); existed || err != nil {
+		t.Fatal(existed, err)
+	}
+	got := map[string]string{}
+	err = admin.ReadCompacted(t.Context(), cfg.Namespace.Definitions(), func(r events.Record) error {
+		for _, h := range r.Headers {
+			if string(r.Key) == "race/1" {
+				got[h.Key] = string(h.Value)
+			}
+		}
+		return nil
+	})
+	if _, claimed := got[events.HeaderByClaimed]; err != nil || got[events.HeaderBy] != "olga" || got[events.HeaderWhy] != "a test" || claimed {
+		t.Errorf("%v, %v", got, err)
+	}
+}

@@ -10,17 +10,17 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
-	"github.com/waybill-run/waybill/scheduler"
 	"github.com/waybill-run/waybill/workflow"
 )
 
 // Definition is a definition in the log. If this build can't use it, Definition is null and Fault says why.
 type Definition struct {
-	Workflow   string               `json:"workflow"`
-	Version    int                  `json:"version"`
-	AppliedAt  *string              `json:"applied_at"`
-	Fault      string               `json:"fault,omitempty"`
-	Definition *workflow.Definition `json:"definition"`
+	Workflow   string                  `json:"workflow"`
+	Version    int                     `json:"version"`
+	AppliedAt  *string                 `json:"applied_at"`
+	Fault      string                  `json:"fault,omitempty"`
+	Deprecated *events.DeprecationView `json:"deprecated,omitempty"` // null: it isn't
+	Definition *workflow.Definition    `json:"definition"`
 
 	// Deleted means that this is the copy of a deleted definition that schedulers keep for tasks that began with it.
 	Deleted bool `json:"-"`
@@ -56,8 +56,12 @@ func ListAll(ctx context.Context, admin *kafkaadmin.Admin, ns events.Namespace) 
 	return parse(last), nil
 }
 
-// Names returns the workflows in the log, as NAME and NAME/VERSION. It fails if a partition can't be read.
-func Names(ctx context.Context, admin *kafkaadmin.Admin, ns events.Namespace) (map[string]bool, error) {
+// Known are the workflows in the log by NAME and NAME/VERSION. Each has why it is deprecated; empty: it isn't. A NAME is
+// deprecated if all of its versions are.
+type Known map[string]string
+
+// Names returns the workflows in the log. It fails if a partition can't be read.
+func Names(ctx context.Context, admin *kafkaadmin.Admin, ns events.Namespace) (Known, error) {
 	topic := ns.Definitions()
 	partitions, _, err := admin.TopicPartitions(ctx, topic)
 	if err != nil {
@@ -70,18 +74,34 @@ func Names(ctx context.Context, admin *kafkaadmin.Admin, ns events.Namespace) (m
 	if len(ends) < int(partitions) {
 		return nil, fmt.Errorf("no broker leads %d of the %d partitions of %s", int(partitions)-len(ends), partitions, topic)
 	}
-	keys := map[string]bool{}
+	versions := Known{}
 	err = admin.ReadCompacted(ctx, topic, func(r events.Record) error {
-		keys[string(r.Key)] = len(r.Value) > 0
+		key, why := string(r.Key), ""
+		if d := events.DeprecationOf(&r); d.Applies() {
+			why = d.Why
+		}
+		if versions[key] = why; len(r.Value) == 0 {
+			delete(versions, key)
+		}
 		return nil
 	})
-	names := map[string]bool{}
-	for key, there := range keys {
-		if i := strings.LastIndexByte(key, '/'); there && i >= 0 {
-			names[key[:i]], names[key] = true, true
+	return versions.withNames(), err
+}
+
+// withNames adds the names to the versions.
+func (k Known) withNames() Known {
+	all := Known{}
+	for key, why := range k {
+		i := strings.LastIndexByte(key, '/')
+		if i < 0 {
+			continue
+		}
+		all[key] = why
+		if was, seen := all[key[:i]]; !seen || was != "" {
+			all[key[:i]] = why
 		}
 	}
-	return names, err
+	return all
 }
 
 // parse returns the definitions of the last record of each key.
@@ -97,6 +117,9 @@ func parse(last map[string]events.Record) (list []Definition) {
 			continue
 		}
 		d := Definition{Workflow: name, Version: version, AppliedAt: events.InstantText(r.Time), Deleted: kept}
+		if was := events.DeprecationOf(&r); was != nil {
+			d.Deprecated, d.AppliedAt = was.View(), events.InstantText(was.AppliedAt)
+		}
 		if d.Definition, err = workflow.ParseJSON(r.Value); err != nil {
 			d.Fault, d.Definition = err.Error(), nil
 		}
@@ -138,22 +161,4 @@ func Agents(list []Definition) (agents []string) {
 	}
 	slices.Sort(agents)
 	return slices.Compact(agents)
-}
-
-// Parse parses the definition in a file. It refuses one whose plan is too large: a scheduler would refuse each of its
-// tasks.
-func Parse(file string, src []byte) (*workflow.Definition, error) {
-	d, err := workflow.ParseYAML(file, src)
-	if err != nil {
-		return nil, err
-	}
-	p, err := workflow.Compile(d)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	if n := scheduler.PlanOf(p).Bytes(); n > scheduler.MaxPlanBytes {
-		return nil, fmt.Errorf("%s: the plan of %s, which each of its tasks would hold, has %d bytes; at most %d (%d KiB): "+
-			"give steps shorter names or fewer needs, or split the workflow", file, d.Key(), n, scheduler.MaxPlanBytes, scheduler.MaxPlanBytes>>10)
-	}
-	return d, nil
 }

@@ -75,6 +75,10 @@ func (r *recording) addEvent(e *events.Event, of *events.Record) {
 	}
 	a := e.Fact.About()
 	ref := a.Ref()
+	if isOfChild(&a) {
+		r.recordChild(e, &a)
+		return
+	}
 	switch a.Phase {
 	case events.PhaseStarted:
 		r.started[ref] = begun{e.At, e.Due}

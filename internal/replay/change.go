@@ -38,7 +38,8 @@ func newJSONState(v *events.TaskView, before *jsonState) *jsonState {
 		delete(s.own, name)
 	}
 	for i := range v.Steps {
-		if id := v.Steps[i].ID; before != nil && reflect.DeepEqual(before.view.Steps[i], v.Steps[i]) {
+		id := v.Steps[i].ID
+		if before != nil && i < len(before.view.Steps) && reflect.DeepEqual(before.view.Steps[i], v.Steps[i]) {
 			s.steps[id] = before.steps[id]
 		} else {
 			s.steps[id] = encode(v.Steps[i])

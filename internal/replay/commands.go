@@ -2,9 +2,11 @@ package replay
 
 import (
 	"slices"
+	"time"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/scheduler"
+	"github.com/waybill-run/waybill/workflow"
 )
 
 // CommandCheck says whether the state of a task allows a command, or a signal.
@@ -14,9 +16,21 @@ type CommandCheck struct {
 	Why     string          // why it would have no effect; empty: it is allowed
 }
 
+// Version is another version of a task's workflow.
+type Version struct {
+	Number int
+	Plan   *events.Plan
+}
+
+// VersionOf returns the version of a definition.
+func VersionOf(d *workflow.Definition) Version {
+	return Version{d.Version, scheduler.PlanOfDefinition(d)}
+}
+
 // Commands returns the commands to a task, those that its state refuses included, and its signals. The scheduler's own
-// functions decide. A command that can name a step is listed for each step that it could be about.
-func Commands(t *events.Task) []CommandCheck {
+// functions decide, as of an instant. A command that can name a step is listed for each step that it could be about, a migration for each
+// of the other versions.
+func Commands(t *events.Task, others []Version, now time.Time) []CommandCheck {
 	var list []CommandCheck
 	add := func(x events.Control) {
 		x.Task = t.ID
@@ -46,7 +60,22 @@ func Commands(t *events.Task) []CommandCheck {
 	default:
 		add(events.Control{Command: events.Release})
 	}
-	return append(list, signals(t)...)
+	return append(append(list, migrations(t, others, now)...), signals(t)...)
+}
+
+func migrations(t *events.Task, others []Version, now time.Time) (list []CommandCheck) {
+	for _, v := range others {
+		x := &events.Control{Task: t.ID, Command: events.Migrate, Version: v.Number}
+		why := scheduler.Refusal(x, t)
+		if why == "" {
+			why = scheduler.MigrationRefusal(t, v.Number, v.Plan, now)
+		}
+		list = append(list, CommandCheck{Control: x, Why: why})
+	}
+	if len(list) == 0 {
+		list = append(list, CommandCheck{Control: &events.Control{Task: t.ID, Command: events.Migrate, Version: t.Version}, Why: "its workflow has no other version"})
+	}
+	return list
 }
 
 // mayNeedRelease reports whether an operator may want to settle a step of a held task by hand.

@@ -68,7 +68,7 @@ func TestCommands(t *testing.T) {
 			h := tt.play(t)
 			var allowed []string
 			verbs := map[events.Command]bool{}
-			for _, c := range replay.Commands(h.task) {
+			for _, c := range replay.Commands(h.task, nil, h.env.Now) {
 				name := describeCheck(&c)
 				if c.Why == "" {
 					allowed = append(allowed, name)

@@ -32,6 +32,10 @@ type Fork struct {
 	At uint64
 	// Assume is the answer to attempts without a recorded answer.
 	Assume Assume
+	// MaxEvents bounds the events of the forked course, about; 0: only the number of inputs is bounded.
+	MaxEvents int
+	// Stop is asked before each input, if it is set. Run returns its error.
+	Stop func() error
 }
 
 // ForkLine is an event of the forked course.
@@ -71,7 +75,9 @@ func (f Fork) Run(records []events.Record) (*Forked, error) {
 		return nil, err
 	}
 	s.switchToFork()
-	s.run()
+	if err := s.run(); err != nil {
+		return nil, err
+	}
 	if s.task == nil {
 		return nil, errors.New("the submission is refused under this definition")
 	}
@@ -98,8 +104,6 @@ type sandbox struct {
 	past      *recording
 	task      *events.Task
 	timers    *events.Timers
-	startedAt time.Time // of the task, or when it was resubmitted; zero: not yet
-	asked     time.Time // the complete-by of the submission; zero: none, or the task was resubmitted
 	running   map[events.RequestRef]time.Time
 	answers   map[events.RequestRef]pending   // scheduled answers
 	reports   map[events.RequestRef][]pending // scheduled progress
@@ -188,18 +192,8 @@ func sameDecision(a, b *events.Event) bool { return a.Cause == b.Cause && a.Epoc
 // trackEvent records what an event of either course means for timers and agents.
 func (s *sandbox) trackEvent(e *events.Event) {
 	s.timers.Evolve(e)
-	if f, ok := e.Fact.(*events.TaskReceived); ok {
-		s.asked = f.CompleteBy
-	}
 	switch a := e.Fact.About(); {
-	case a.OfStep():
-	case a.Verb == events.VerbStarted:
-		s.startedAt = e.At
-	case a.Verb == events.VerbResumed:
-		s.startedAt, s.asked = e.At, time.Time{} // a resubmitted task has its whole time again
-	}
-	switch a := e.Fact.About(); {
-	case a.Phase == events.PhaseStarted:
+	case a.Phase == events.PhaseStarted, a.Phase == events.PhaseBegan && isOfChild(&a):
 		s.running[a.Ref()] = e.At
 	case a.Phase.Ends():
 		delete(s.running, a.Ref())
@@ -217,7 +211,7 @@ func (s *sandbox) switchToFork() {
 		s.task, s.timers = nil, &events.Timers{}
 		version := s.fork.Program.Definition().Version
 		s.decide(&events.Submission{ID: t.ID, Workflow: t.Workflow, Version: version, Input: t.Input, Priority: t.Priority, Labels: t.Labels,
-			CompleteBy: t.CompleteBy, Traceparent: t.Traceparent}, false)
+			CompleteBy: t.CompleteBy, Traceparent: t.Traceparent, Intake: t.Intake, Parent: t.Parent}, false)
 		if len(s.out.Forked) > 0 {
 			s.out.Forked = s.out.Forked[1:] // the received event is in both courses
 		}
@@ -229,45 +223,63 @@ func (s *sandbox) switchToFork() {
 	}
 }
 
-// migrate applies the fork's definition to the task. Steps with known ids keep their state, new ones are pending,
-// and others are dropped. A step that was under way as another kind starts again. Armed timers follow the new rules, counted from their original start.
+// migrate applies the fork's definition to the task, as a migration does (events.Task.FollowPlan). Other than a migration it needn't
+// fit: steps that the definition lacks are dropped, with their undos and checks. A step that was under way as another kind
+// starts again.
 func (s *sandbox) migrate() {
 	t, plan := s.task, scheduler.PlanOf(s.fork.Program)
-	def := s.fork.Program.Definition()
-	steps := make([]*events.Step, len(plan.Steps))
-	for i := range steps {
-		steps[i] = &events.Step{Run: events.Run{State: events.StepPending}}
-		was, ok := t.Plan.Step(plan.Steps[i].ID)
-		if ok && t.Plan.Steps[was].StepKind != plan.Steps[i].StepKind && isUnderWay(t.Steps[was].State) {
-			s.forget(plan.Steps[i].ID)
-			ok = false
+	var unchecked []string
+	for was := range t.Steps {
+		id := t.Plan.Steps[was].ID
+		i, ok := plan.Step(id)
+		switch {
+		case !ok:
+			continue
+		case t.Plan.Steps[was].StepKind != plan.Steps[i].StepKind && isUnderWay(t.Steps[was].State):
+			s.forget(id)
+			*t.OwnStep(was) = events.Step{Run: events.Run{State: events.StepPending}}
+			continue
 		}
-		if ok {
-			steps[i] = t.OwnStep(was)
-			if plan.Steps[i].Undo == nil {
-				steps[i].Undo = nil
+		step := t.OwnStep(was)
+		if plan.Steps[i].Undo == nil {
+			step.Undo = nil
+		}
+		if plan.Steps[i].Check == nil {
+			if t.State == events.StateProcessing && step.IsChecking() && step.State == events.StepFailed {
+				unchecked = append(unchecked, id)
 			}
-			if plan.Steps[i].Check == nil {
-				steps[i].Check = nil
-			}
+			step.Check = nil
 		}
 	}
-	if !s.startedAt.IsZero() && plan.CompleteWithin != t.Plan.CompleteWithin && t.State == events.StateProcessing {
-		t.CompleteBy = events.Millis(s.startedAt.Add(plan.CompleteWithin))
-		if !s.asked.IsZero() && s.asked.Before(t.CompleteBy) {
-			t.CompleteBy = s.asked
+	completeBy := time.Time{}
+	if t.State == events.StateProcessing {
+		completeBy = t.CompleteByUnder(plan)
+		t.CompleteBy = completeBy
+		if t.Timer.Armed() {
+			t.Timer.Due = completeBy
 		}
 	}
-	t.Plan, t.Steps, t.Workflow, t.Version = plan, steps, def.Name, def.Version
-	s.rearm()
+	t.FollowPlan(plan, s.fork.Program.Definition().Version)
+	s.timers.FollowPlan(plan, completeBy)
+	for _, id := range unchecked {
+		i, _ := plan.Step(id)
+		s.retryNow(i)
+	}
 	for ref, since := range s.running {
-		if _, ok := plan.Step(ref.Step); ok {
+		if i, ok := plan.Step(ref.Step); ok && plan.Has(i, ref.Kind) {
 			a := s.past.answerTo(ref, 0, s.fork.Assume) // a running attempt keeps its complete-by
 			s.scheduleAnswer(ref, since, a)
 			s.scheduleReports(ref, since)
 		}
 	}
 	s.setTokens()
+}
+
+// retryNow lets a step continue whose check was under way: its wait is over.
+func (s *sandbox) retryNow(i int) {
+	slot, step := events.Slot{Step: s.task.Plan.Steps[i].ID, Kind: events.Do}, s.task.OwnStep(i)
+	step.State, step.Timer = events.StepWaiting, events.Timer{Seq: s.task.Seq, Due: s.now}
+	s.timers.Armed = append(s.timers.Armed, events.Armed{Slot: slot, Timer: step.Timer, Attempt: step.Attempt, Policy: *s.task.Policy(i, events.Do, events.TimerWaiting)})
 }
 
 func isUnderWay(s events.StepState) bool {
@@ -305,31 +317,6 @@ func (s *sandbox) setTokens() {
 	}
 }
 
-// rearm applies the policies of the new plan to the armed timers.
-func (s *sandbox) rearm() {
-	t, kept := s.task, s.timers.Armed[:0]
-	for _, a := range s.timers.Armed {
-		i, ok := t.Plan.Step(a.Slot.Step)
-		own := a.Slot.Step == ""
-		switch {
-		case own && t.State == events.StateProcessing:
-			a.Policy.OnError, a.Policy.CompleteBy, a.Timer.Due = t.Plan.OnError, t.CompleteBy, t.CompleteBy
-			t.Timer.Due = t.CompleteBy
-		case own:
-		case !ok || !t.Plan.Has(i, a.Slot.Kind):
-			continue
-		default:
-			a.Policy.Attempts = t.Plan.AttemptsOf(i, a.Slot.Kind)
-			a.Policy.Final = a.Policy.Timer == events.TimerAttempt && !t.Plan.RetryCodesOf(i, a.Slot.Kind).Allow(events.CodeExpired)
-			if a.Slot.Kind == events.Do {
-				a.Policy.OnError, a.Policy.CompleteBy = t.Plan.OnError, t.CompleteBy
-			}
-		}
-		kept = append(kept, a)
-	}
-	s.timers.Armed = kept
-}
-
 // scheduleAnswer schedules the answer to an attempt.
 func (s *sandbox) scheduleAnswer(ref events.RequestRef, since time.Time, a answer) {
 	if a.outcome != "" {
@@ -353,18 +340,29 @@ func (s *sandbox) scheduleAttempt(f *events.AttemptStarted, e *events.Event) {
 	s.scheduleReports(ref, e.At)
 }
 
-// run takes step after step until the task has ended, or is held and nothing recorded is pending.
-func (s *sandbox) run() {
+// run takes step after step until the task has ended, or is held and nothing recorded is pending. Its error is that of
+// Fork.Stop.
+func (s *sandbox) run() error {
 	for turn := 0; s.task != nil && s.out.Stalled == "" && s.task.Open() && (s.task.State != events.StateError || s.hasPending()); turn++ {
-		if turn == maxForkTurns {
+		if s.fork.Stop != nil {
+			if err := s.fork.Stop(); err != nil {
+				return err
+			}
+		}
+		switch {
+		case turn == maxForkTurns:
 			s.out.Stalled = "it goes round: stopped after " + strconv.Itoa(maxForkTurns) + " inputs"
-			return
+			return nil
+		case s.fork.MaxEvents > 0 && len(s.out.Forked) >= s.fork.MaxEvents:
+			s.out.Stalled = "stopped after " + strconv.Itoa(len(s.out.Forked)) + " events"
+			return nil
 		}
 		if err := s.step(); err != nil {
 			s.out.Stalled = err.Error()
-			return
+			return nil
 		}
 	}
+	return nil
 }
 
 // hasPending reports whether recorded answers are pending for a held task. Nothing is assumed any more.
@@ -392,7 +390,7 @@ func (s *sandbox) step() error {
 		s.start(*waits)
 		return nil
 	case reply != nil && (timer == nil || s.compare(reply.moment, fires) <= 0):
-		if reply.outcome == events.Progress {
+		if isReport(reply.outcome) {
 			s.takeReport(ref)
 		} else {
 			delete(s.answers, ref)
@@ -462,17 +460,16 @@ func (s *sandbox) firstTimer() (first *events.Armed, fires moment) {
 
 // decide makes the scheduler's decision. It reports whether anything happened.
 func (s *sandbox) decide(in events.Input, assumed bool) bool {
-	recovers, _ := in.(*events.Recovery)
-	return s.accept(s.protected(recovers, func(env *scheduler.Env) scheduler.Decision {
+	return s.accept(s.protected(in, func(env *scheduler.Env) scheduler.Decision {
 		return scheduler.Decide(s.task.Clone(), in, events.Cause{}, env)
 	}), assumed)
 }
 
-// protected calls the scheduler, to decide on a recovery or on another input. A plan that was changed under a task can
+// protected calls the scheduler, to decide on an input, or on a start (nil). A plan that was changed under a task can
 // lead to a transition that no log has, on which the scheduler panics. The fork then ends with that as its result.
-func (s *sandbox) protected(recovers *events.Recovery, decide func(*scheduler.Env) scheduler.Decision) (d scheduler.Decision) {
+func (s *sandbox) protected(in events.Input, decide func(*scheduler.Env) scheduler.Decision) (d scheduler.Decision) {
 	env := &scheduler.Env{Now: s.now, Namespace: events.DefaultNamespace, Source: "replay", Partition: s.partition,
-		Definitions: singleDefinition{s.fork.Program}, DefinitionsRead: true, Requests: map[string]int32{}, Slots: sandboxSlots{s, recovers},
+		Definitions: singleDefinition{s.fork.Program}, DefinitionsRead: true, Requests: map[string]int32{}, Slots: sandboxSlots{s, in},
 		Token: func(string, events.RequestRef) string { return sandboxToken }}
 	for _, agent := range s.fork.Program.Definition().Agents() {
 		env.Requests[agent] = 1
@@ -504,6 +501,9 @@ func (s *sandbox) accept(d scheduler.Decision, assumed bool) bool {
 		if f, ok := e.Fact.(*events.AttemptStarted); ok {
 			s.scheduleAttempt(f, e)
 		}
+		if a := e.Fact.About(); a.Phase == events.PhaseBegan && isOfChild(&a) {
+			s.scheduleChild(a.Ref(), e.At)
+		}
 	}
 	return true
 }
@@ -515,6 +515,7 @@ func (s *sandbox) appendLine(e *events.Event, assumed bool) {
 		fact.TokenHash = ""
 		told.Fact, e = &fact, &told
 	}
+	e = withoutToken(e)
 	r := e.Record(events.DefaultNamespace, "replay", s.partition, e.Value())
 	line, err := events.TimelineLine(&r)
 	if err != nil {
@@ -528,4 +529,6 @@ func (s *sandbox) appendLine(e *events.Event, assumed bool) {
 type singleDefinition struct{ program *workflow.Program }
 
 func (o singleDefinition) Program(string, int) (*workflow.Program, bool) { return o.program, true }
-func (o singleDefinition) Applied(string, int) (*workflow.Program, bool) { return o.program, false }
+func (o singleDefinition) Applied(string, int) (*workflow.Program, scheduler.Absence) {
+	return o.program, scheduler.Unknown
+}

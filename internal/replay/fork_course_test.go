@@ -25,8 +25,8 @@ func randomDefinition(r, more *rand.Rand, version int) string {
 		if len(ids) > 0 && r.IntN(3) == 0 {
 			continue
 		}
-		kind, call := randomKind(more), fmt.Sprintf("agent: %s, operation: do", []string{"stock", "bank", "mail"}[r.IntN(3)])
-		fmt.Fprintf(&b, "  %s: {%s", id, cmp.Or(kind, call+randomRepeat(more)))
+		kind, again, call := randomKind(more), randomRepeat(more), fmt.Sprintf("agent: %s, operation: do", []string{"stock", "bank", "mail"}[r.IntN(3)])
+		fmt.Fprintf(&b, "  %s: {%s", id, cmp.Or(kind, call+again))
 		var needs []string
 		if len(ids) > 0 && r.IntN(3) > 0 {
 			needs = ids[r.IntN(len(ids)):]
@@ -39,6 +39,9 @@ func randomDefinition(r, more *rand.Rand, version int) string {
 			b.WriteString(", undo: {operation: un" + randomCodes(more) + "}")
 		}
 		b.WriteString(randomFailures(more, kind == ""))
+		if kind == "" && again == "" {
+			b.WriteString(randomCheck(more))
+		}
 		b.WriteString("}\n")
 		ids = append(ids, id)
 	}
@@ -142,7 +145,7 @@ func (c *randomCourse) took(from events.Inbox, decide func(events.Cause) schedul
 // queue records the runs that wait for an agent.
 func (c *randomCourse) queue() {
 	for i := range c.task.Steps {
-		for _, k := range []events.Kind{events.Do, events.Undo} {
+		for _, k := range []events.Kind{events.Do, events.Undo, events.Check} {
 			slot, run := events.Slot{Step: c.task.Plan.Steps[i].ID, Kind: k}, c.task.Run(i, k)
 			switch {
 			case !scheduler.Ready(c.task, i, k, c.now):
@@ -157,7 +160,7 @@ func (c *randomCourse) queue() {
 // start starts one of the waiting runs. It reports whether there was one.
 func (c *randomCourse) start() bool {
 	for i := range c.task.Steps {
-		for _, k := range []events.Kind{events.Do, events.Undo} {
+		for _, k := range []events.Kind{events.Do, events.Undo, events.Check} {
 			slot := events.Slot{Step: c.task.Plan.Steps[i].ID, Kind: k}
 			if !c.waits[slot] {
 				continue
@@ -175,7 +178,7 @@ func (c *randomCourse) start() bool {
 
 // ask draws whether and when the agent replies.
 func (c *randomCourse) ask(f *events.AttemptStarted, e *events.Event) {
-	reply := &events.Reply{Task: "o-1", Ref: events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, Token: token, Body: c.anyBody(), Source: "i"}
+	reply := &events.Reply{Task: "o-1", Ref: events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, Token: token, Body: c.anyBody(f.Kind), Source: "i"}
 	switch k := c.r.IntN(12); {
 	case k < 6 || f.Kind == events.Undo && k < 10:
 		reply.Outcome = events.Completed
@@ -320,7 +323,8 @@ func TestForksOfRandomCourses(t *testing.T) {
 	}
 	for what, least := range map[string]int{"processed": 30, "undone": 10, "error": 10, "cancelled": 3, "queued": 100, "refused retries": 10, "late replies": 10, "late timers": 100,
 		"decided late": 10, "forks": 3000,
-		"caught": 30, "caught after an undo": 5, "repeated": 30, "signalled": 30, "wait.completed": 30} {
+		"caught": 30, "caught after an undo": 5, "repeated": 30, "signalled": 30, "wait.completed": 30,
+		"check: completed": 8, "check: none": 4, "check: unknown": 10} {
 		if counts[what] < least {
 			t.Errorf("%d %s; at least %d show anything", counts[what], what, least)
 		}

@@ -57,8 +57,16 @@ func randomFailures(more *rand.Rand, call bool) (fields string) {
 	return fields
 }
 
-// anyBody returns the body of a reply: an output, or an error.
-func (c *randomCourse) anyBody() []byte {
+// randomCheck returns the field check of some calls.
+func randomCheck(more *rand.Rand) string {
+	return []string{"", "", ", check: {operation: status}", ", check: {operation: status, agent: mail, complete_within: 3s, retry: {max_attempts: 1}}"}[more.IntN(4)]
+}
+
+// anyBody returns the body of a reply: an output, an error, or an answer to a check.
+func (c *randomCourse) anyBody(k events.Kind) []byte {
+	if k == events.Check {
+		return []byte([]string{`{"outcome":"completed","output":{"code":"c"}}`, `{"outcome":"none"}`, `{"outcome":"unknown"}`, `{"code":"c"}`}[c.more.IntN(4)])
+	}
 	return []byte([]string{`{"code":"c"}`, `{"code":"d"}`}[c.more.IntN(2)])
 }
 
@@ -79,6 +87,8 @@ func (c *randomCourse) countKinds(e *events.Event) {
 		c.counts["signalled"]++
 	case *events.WaitCompleted:
 		c.counts["wait.completed"]++
+	case *events.CheckCompleted:
+		c.counts["check: "+string(f.Became)]++
 	default:
 		if f.About().Verb == events.VerbRepeated {
 			c.counts["repeated"]++

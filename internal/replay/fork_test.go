@@ -52,7 +52,9 @@ type history struct {
 type one struct{ p *workflow.Program }
 
 func (o one) Program(string, int) (*workflow.Program, bool) { return o.p, true }
-func (o one) Applied(string, int) (*workflow.Program, bool) { return o.p, false }
+func (o one) Applied(string, int) (*workflow.Program, scheduler.Absence) {
+	return o.p, scheduler.Unknown
+}
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 
@@ -83,7 +85,7 @@ func (h *history) input(seconds float64, in events.Input) {
 // inboxOf returns the inbox of an input.
 func inboxOf(in events.Input) events.Inbox {
 	switch in.(type) {
-	case *events.Submission:
+	case *events.Submission, *events.Withdrawal:
 		return events.Tasks
 	case *events.Recovery:
 		return events.Recoveries

@@ -24,13 +24,24 @@ type Instant struct {
 	cut    map[int32]string
 	losses []Loss
 	after  map[int32]int64 // by partition, the offset of the first event later than at
+	bytes  int64           // of what is kept, about
 }
 
 // instantTask is a task. Once it has ended only its head is kept.
 type instantTask struct {
 	partition int32
+	bytes     int64 // of its events, while it is open
 	events.Fold
 }
+
+// instantTaskBytes is about what a task takes besides its events: of an ended one, all.
+const instantTaskBytes = 1 << 10
+
+// Bytes returns about how much memory is in use: the events of open tasks, and the heads of ended ones.
+func (in *Instant) Bytes() int64 { return in.bytes }
+
+// Counted returns the number of tasks so far.
+func (in *Instant) Counted() int { return len(in.tasks) }
 
 // Owned is a partition at an instant.
 type Owned struct {
@@ -96,6 +107,9 @@ func (in *Instant) Add(r *events.Record) {
 		p.Owner, p.Since = claim.Owner, e.At.UTC().Format(events.TimeLayout)
 		return
 	}
+	if events.OfPartition(e.Fact) {
+		return
+	}
 	in.fold(r, e)
 }
 
@@ -104,6 +118,7 @@ func (in *Instant) fold(r *events.Record, e *events.Event) {
 	if t == nil {
 		t = &instantTask{partition: r.Partition}
 		in.tasks[e.Task] = t
+		in.bytes += instantTaskBytes
 	}
 	if t.Err != nil {
 		return
@@ -113,7 +128,12 @@ func (in *Instant) fold(r *events.Record, e *events.Event) {
 		in.recordFault(e.Task, err)
 		return
 	}
-	t.shorten()
+	t.bytes += int64(len(r.Value))
+	in.bytes += int64(len(r.Value))
+	if t.shorten() {
+		in.bytes -= t.bytes
+		t.bytes = 0
+	}
 	switch is := t.Task.Open(); {
 	case is && !was:
 		in.partitionOf(r.Partition).Open++
@@ -122,11 +142,13 @@ func (in *Instant) fold(r *events.Record, e *events.Event) {
 	}
 }
 
-// shorten drops what a list of ended tasks doesn't show.
-func (t *instantTask) shorten() {
-	if t.Task != nil && !t.Task.Open() {
+// shorten drops what a list of ended tasks doesn't show. It reports whether the task has ended.
+func (t *instantTask) shorten() bool {
+	ended := t.Task != nil && !t.Task.Open()
+	if ended {
 		t.Task = head(t.Task)
 	}
+	return ended
 }
 
 // head returns the part of an ended task that a list shows.

@@ -48,6 +48,9 @@ type Plan struct {
 	Assume   Assume
 	Finished int  // evaluate so many of the last finished tasks; 0: the open ones
 	All      bool // also return the outlooks of tasks that don't change
+	// MaxEvents and Stop bound each simulation, as those of Fork.
+	MaxEvents int
+	Stop      func() error
 }
 
 // PlanStopError ends a plan.
@@ -148,7 +151,7 @@ func (p *Plan) Evaluate(records []events.Record) (*Outlook, error) {
 	if t.Open() {
 		return p.evaluateOpen(t, records)
 	}
-	f, err := Fork{Program: p.Program, At: 1, Assume: p.Assume}.Run(records)
+	f, err := p.run(p.Program, 1, records)
 	if err != nil {
 		return nil, err
 	}
@@ -163,11 +166,11 @@ func (p *Plan) evaluateOpen(t *events.Task, records []events.Record) (*Outlook, 
 	if err != nil {
 		return nil, err
 	}
-	otherwise, err := Fork{Program: old, Assume: p.Assume}.Run(records)
+	otherwise, err := p.run(old, 0, records)
 	if err != nil {
 		return nil, err
 	}
-	f, err := Fork{Program: p.Program, Assume: p.Assume}.Run(records)
+	f, err := p.run(p.Program, 0, records)
 	if err != nil {
 		return nil, err
 	}
@@ -177,6 +180,10 @@ func (p *Plan) evaluateOpen(t *events.Task, records []events.Record) (*Outlook, 
 	o := newOutlook(t, f)
 	o.Otherwise = otherwise.State
 	return o, nil
+}
+
+func (p *Plan) run(program *workflow.Program, at uint64, records []events.Record) (*Forked, error) {
+	return Fork{Program: program, At: at, Assume: p.Assume, MaxEvents: p.MaxEvents, Stop: p.Stop}.Run(records)
 }
 
 func newOutlook(t *events.Task, f *Forked) *Outlook {

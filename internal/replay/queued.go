@@ -13,40 +13,79 @@ import (
 // queuedStart is an attempt that had to wait for its agent, according to the log. In a fork it starts no earlier, since
 // it is unknown whether a slot would have been free.
 type queuedStart struct {
-	ref   events.RequestRef
+	ref   nextStart
 	agent string
 	moment
+}
+
+// nextStart is the next attempt of a run. A check of the step may begin in its place, and the attempt waits again after
+// that.
+type nextStart struct {
+	events.RequestRef
+	checks bool
 }
 
 // sandboxSlots are the slots of a sandbox: unlimited, except for attempts that waited in the recording.
 type sandboxSlots struct {
 	*sandbox
-	recovers *events.Recovery // the recovery that is being decided; nil: another input
+	in events.Input // that is being decided; nil: a start
 }
 
 // noSlots is less than any number of slots that a decision can free.
 const noSlots = math.MinInt32
 
-// Free implements scheduler.Slots. A requested retry is not a step that Waits.
+// Free implements scheduler.Slots. An attempt that the input itself asks for is not a step that Waits.
 func (s sandboxSlots) Free(string, string, time.Time) int {
-	if r := s.recovers; r != nil {
-		if i, ok := s.task.Plan.Step(r.Step); ok && s.Waits(s.task, i, r.Kind) {
-			return noSlots
-		}
+	if next, ok := s.follows(); ok && s.isQueued(next) {
+		return noSlots
 	}
 	return math.MaxInt32
 }
 
+// follows returns the attempt that the input asks for: a retry, or what follows the end of a check.
+func (s sandboxSlots) follows() (next nextStart, ok bool) {
+	var slot events.Slot
+	checked := false
+	switch in := s.in.(type) {
+	case *events.Recovery:
+		slot = events.Slot{Step: in.Step, Kind: in.Kind}
+		checked = in.Kind == events.Check && (in.Action == events.ActionUndo || in.Action == events.ActionHold)
+	case *events.Reply:
+		slot.Step, checked = in.Ref.Step, in.Ref.Kind == events.Check
+		if !checked {
+			return next, false
+		}
+	case *events.Control, *events.Signal, *events.Submission, *events.Withdrawal, nil: // ask for no attempt by themselves
+		return next, false
+	}
+	i, ok := s.task.Plan.Step(slot.Step)
+	switch {
+	case !ok:
+	case checked:
+		next = nextOf(s.task, i, events.Do)
+		next.checks = false
+	default:
+		next = nextOf(s.task, i, slot.Kind)
+		expires := slot.Kind == events.Do && s.task.Steps[i].State == events.StepRunning // its effect is unknown then
+		next.checks = next.checks || expires && s.task.Plan.Steps[i].Check != nil
+	}
+	return next, ok
+}
+
 // Waits implements scheduler.Slots.
 func (s sandboxSlots) Waits(t *events.Task, step int, k events.Kind) bool {
+	return s.isQueued(nextOf(t, step, k))
+}
+
+func (s sandboxSlots) isQueued(next nextStart) bool {
 	return slices.ContainsFunc(s.queue, func(q queuedStart) bool {
-		return q.ref == nextOf(t, step, k) && cmp.Or(s.now.Compare(q.at), cmp.Compare(s.seq, q.seq)) < 0
+		return q.ref == next && cmp.Or(s.now.Compare(q.at), cmp.Compare(s.seq, q.seq)) < 0
 	})
 }
 
 // nextOf returns the next attempt of a run.
-func nextOf(t *events.Task, step int, k events.Kind) events.RequestRef {
-	ref := events.RequestRef{Step: t.Plan.Steps[step].ID, Kind: k, Attempt: 1}
+func nextOf(t *events.Task, step int, k events.Kind) nextStart {
+	ref := nextStart{events.RequestRef{Step: t.Plan.Steps[step].ID, Kind: k, Attempt: 1}, k == events.Do && t.NeedsCheck(step)}
 	if run := t.Run(step, k); run != nil {
 		ref.Attempt = run.Attempt + 1
 	}

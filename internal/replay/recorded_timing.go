@@ -83,14 +83,22 @@ func (c *recordedTiming) add(e *events.Event, r *events.Record) {
 	}
 }
 
-// recordFired records the timer that led to an event.
+// recordFired records the timer that led to an event. A check may begin when the timer of its step's operation is due.
 func (c *recordedTiming) recordFired(e *events.Event) {
-	slot, _ := e.Slot() // for the task's own timer the slot is empty
+	about := e.Fact.About()
+	slot := about.Slot() // for the task's own timer the slot is empty
+	if own := (events.Slot{Step: slot.Step, Kind: events.Do}); slot.Kind == events.Check && !c.isArmed(slot) && c.isArmed(own) {
+		slot = own
+	}
 	for i := range c.timers.Armed {
 		if a := &c.timers.Armed[i]; a.Slot == slot {
 			c.fired[timerName(a)] = moment{later(e.At, a.Timer.Due), e.Seq, recorded}
 		}
 	}
+}
+
+func (c *recordedTiming) isArmed(slot events.Slot) bool {
+	return slices.ContainsFunc(c.timers.Armed, func(a events.Armed) bool { return a.Slot == slot })
 }
 
 // recordDisarmed folds an event into the timers, and records timers that were due but hadn't fired.
@@ -120,8 +128,9 @@ func (c *recordedTiming) recordIdle(a *events.Armed, e *events.Event) {
 
 // recordStarts records the starts of steps that waited for their agent.
 func (c *recordedTiming) recordStarts(e *events.Event) {
-	slot, one := e.Slot()
-	if !one || slot.Step == "" || c.task == nil {
+	about := e.Fact.About()
+	slot := about.Slot()
+	if slot.Step == "" || c.task == nil {
 		return
 	}
 	if f, waits := e.Fact.(*events.AttemptWaiting); waits {
@@ -133,6 +142,9 @@ func (c *recordedTiming) recordStarts(e *events.Event) {
 	i, ok := c.task.Plan.Step(slot.Step)
 	if !ok {
 		return
+	}
+	if own := (events.Slot{Step: slot.Step, Kind: events.Do}); slot.Kind == events.Check && c.waiting[own] {
+		slot = own // it is asked first what became of the attempt before
 	}
 	run := c.task.Run(i, slot.Kind)
 	if run == nil || run.State != events.StepPending && run.State != events.StepWaiting {

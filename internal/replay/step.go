@@ -73,7 +73,14 @@ type Stepper struct {
 	seq    uint64 // of the last record that has one
 	fold   events.Fold
 	shown  *jsonState
-	hidden *events.Record // the last one that was skipped; nil: shown is that of the state
+	hidden *skipped // the last record that was skipped; nil: shown is that of the state
+}
+
+// skipped is what a state shows of the record that led to it.
+type skipped struct {
+	owner     string
+	partition int32
+	next      int64
 }
 
 // NewStepper creates a Stepper before the first event of a task. If states is true, each Step has the whole state after
@@ -99,14 +106,22 @@ func (s *Stepper) Skip(r *events.Record, lost error) {
 	if lost != nil {
 		s.fold.Err = cmp.Or(s.fold.Err, lost)
 	} else if _, err := s.fold.Add(r); err == nil {
-		s.hidden = r
+		s.hidden = &skipped{ownerOf(r), r.Partition, r.Offset + 1}
 	}
+}
+
+// Clone returns a Stepper that goes on from the same event. Both share what neither changes. It writes to s, so only
+// the owner of s may call it.
+func (s *Stepper) Clone() *Stepper {
+	c := *s
+	c.fold.Task = s.fold.Task.Clone()
+	return &c
 }
 
 // showHidden has the state that skipped events led to.
 func (s *Stepper) showHidden() {
 	if s.hidden != nil {
-		view := s.fold.Task.View(ownerOf(s.hidden), s.hidden.Partition, s.hidden.Offset+1)
+		view := s.fold.Task.View(s.hidden.owner, s.hidden.partition, s.hidden.next)
 		s.shown, s.hidden = newJSONState(&view, nil), nil
 	}
 }
@@ -170,6 +185,9 @@ func (s *Stepper) apply(r *events.Record, step *Step) {
 	step.Changes = changes(s.shown, now)
 	s.shown = now
 }
+
+// Err returns why nothing more can be folded; nil: it can.
+func (s *Stepper) Err() error { return s.fold.Err }
 
 // Task returns the state after the last event that was added; nil before the first. It belongs to the Stepper.
 func (s *Stepper) Task() *events.Task { return s.fold.Task }

@@ -27,13 +27,16 @@ const (
 	ReasonWaitingTimer  Reason = "waiting_timer"  // a step waits for an instant
 	ReasonWaitingCall   Reason = "waiting_repeat" // a repeated step waits for its next call
 	ReasonWaitingSignal Reason = "waiting_signal" // a step waits for a signal
+	ReasonWaitingChild  Reason = "waiting_child"  // a step waits for the end of its child task
+	ReasonChildHeld     Reason = "child_held"     // the child task of a step is held for an operator
+	ReasonWaitingItems  Reason = "waiting_items"  // a step waits for the ends of its items
 	ReasonUpstreamStep  Reason = "upstream_step"  // another step must end first
 	ReasonEnded         Reason = "ended"
 )
 
 // Reasons lists the reasons by precedence, the first being the task's.
-var Reasons = []Reason{ReasonUnreadable, ReasonHold, ReasonNoLiveAgent, ReasonCoolDown, ReasonWaitingRetry, ReasonCapacity, ReasonQueue,
-	ReasonAtWork, ReasonWaitingTimer, ReasonWaitingSignal, ReasonWaitingCall, ReasonUpstreamStep, ReasonEnded}
+var Reasons = []Reason{ReasonUnreadable, ReasonHold, ReasonChildHeld, ReasonNoLiveAgent, ReasonCoolDown, ReasonWaitingRetry, ReasonCapacity, ReasonQueue,
+	ReasonAtWork, ReasonWaitingTimer, ReasonWaitingSignal, ReasonWaitingCall, ReasonWaitingChild, ReasonWaitingItems, ReasonUpstreamStep, ReasonEnded}
 
 // AgentState is the state of an agent's consumer group.
 type AgentState struct {
@@ -130,6 +133,8 @@ type StepWhy struct {
 	Since   *string     `json:"since" format:"date-time" jsonschema:"Since when. null: unknown."`
 	Until   *string     `json:"until" format:"date-time" jsonschema:"When the step's timer is due. null: no timer is armed."`
 	Moves   string      `json:"moves" jsonschema:"What would unblock the step, for people."`
+	Child   string      `json:"child,omitempty" jsonschema:"The child task that the step waits for. Absent: none."`
+	Items   *ItemsWhy   `json:"items,omitempty" jsonschema:"Where the items of the step are. Absent: it has none."`
 
 	err *events.Error // the error of the last attempt, after which it waits
 }
@@ -145,12 +150,20 @@ type Why struct {
 	Moves  string           `json:"moves" jsonschema:"What would unblock the task, for people."`
 	Error  *events.Error    `json:"error,omitempty" jsonschema:"The error that led to the reason. Absent: none."`
 	Steps  []StepWhy        `json:"steps" jsonschema:"The steps that don't advance, each with its reason."`
+	// Causes and Cut are set by who can read other tasks.
+	Causes []Cause `json:"causes,omitempty" jsonschema:"The way down to the cause: the child task that the step waits for or that failed, its child, and so on. The last one is the cause. Absent: the cause is in the task itself."`
+	Cut    string  `json:"causes_cut,omitempty" jsonschema:"Why the way ends before the cause, for people. Absent: it doesn't."`
 }
 
 // Explain returns why a task doesn't advance, as of now. agents has the states of its agents (AgentsAwaited); a missing
 // one is unknown. since is made from the task's records; nil: the result has upper bounds instead. unreadable says
 // which of its events can't be used; empty: none.
 func Explain(t *events.Task, since *Since, unreadable string, agents map[string]AgentState, now time.Time) *Why {
+	return ExplainItems(t, since, unreadable, agents, now, func(step, item int) string { return events.ItemTaskIDOf(t, step, item) })
+}
+
+// ExplainItems is Explain of a task whose definition may give the tasks of items ids of its own.
+func ExplainItems(t *events.Task, since *Since, unreadable string, agents map[string]AgentState, now time.Time, ids ItemIDs) *Why {
 	w := &Why{Task: t.ID, State: t.State, Since: events.InstantText(t.UpdatedAt), Steps: []StepWhy{}}
 	switch {
 	case unreadable != "":
@@ -173,6 +186,9 @@ func Explain(t *events.Task, since *Since, unreadable string, agents map[string]
 	}
 	for i := range t.Steps {
 		if s, waits := explainStep(t, i, since, agents, now); waits {
+			if s.Reason == ReasonWaitingItems {
+				s.nameItems(t, ids)
+			}
 			w.Steps = append(w.Steps, s)
 		}
 	}
@@ -319,6 +335,9 @@ var explainRunning = map[events.StepKind]func(s *StepWhy, t *events.Task, run *e
 	events.CallStep:   (*StepWhy).running,
 	events.WaitStep:   (*StepWhy).waitingTimer,
 	events.SignalStep: (*StepWhy).waitingSignal,
+
+	events.WorkflowStep: (*StepWhy).waitingChild,
+	events.ItemsStep:    (*StepWhy).waitingItems,
 }
 
 func (s *StepWhy) waitingSignal(t *events.Task, run *events.Run, _ map[string]AgentState, now time.Time) {

@@ -40,6 +40,9 @@ func drawFailures(more *rand.Rand, s *workflow.Step) {
 	if s.Undo != nil && more.IntN(6) == 0 {
 		s.Undo.Retry = drawRetryCodes(more)
 	}
+	if s.Repeat == nil && more.IntN(2) == 0 {
+		s.Check = drawCheck(more)
+	}
 }
 
 // drawRetryCodes draws a rule that takes all but its codes from the workflow's.

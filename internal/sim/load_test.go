@@ -25,16 +25,17 @@ const (
 	coolDownMost = 5 * time.Second
 	taskMost     = 40 * time.Second
 	waitMost     = 3 * time.Second
+	dedupeLeast  = 5 * time.Second
 )
 
 // agents are the agents of a simulation. Each has a topic and processes.
 var agents = []string{"ants", "bees"}
 
 // definitions generates the workflows of a seed.
-func definitions(rnd, more *rand.Rand) []*workflow.Definition {
+func definitions(rnd, more, lists *rand.Rand) []*workflow.Definition {
 	var ds []*workflow.Definition
-	for i := range 4 {
-		d, err := definition(rnd, more, fmt.Sprintf("flow%d", i))
+	for i := range flows {
+		d, err := definition(rnd, more, lists, i)
 		if err != nil {
 			panic(err) // the generator is wrong, not the seed
 		}
@@ -44,13 +45,16 @@ func definitions(rnd, more *rand.Rand) []*workflow.Definition {
 }
 
 // definition generates a workflow. more is a second generator, for the expressions that refer to other steps. It keeps
-// the draws of rnd stable.
-func definition(rnd, more *rand.Rand, name string) (*workflow.Definition, error) {
+// the draws of rnd stable. lists is a third, for items.
+func definition(rnd, more, lists *rand.Rand, number int) (*workflow.Definition, error) {
 	ms := func(least, most time.Duration) time.Duration {
 		return (least + time.Duration(rnd.Int64N(int64(most-least)))).Truncate(time.Millisecond)
 	}
-	b := workflow.New(name, 1).CompleteWithin(ms(10*time.Second, taskMost)).AttemptWithin(ms(500*time.Millisecond, attemptMost))
+	b := workflow.New(flowName(number), 1).CompleteWithin(ms(10*time.Second, taskMost)).AttemptWithin(ms(500*time.Millisecond, attemptMost))
 	b.OnError([]string{events.OnErrorUndo, events.OnErrorHold}[rnd.IntN(2)])
+	if number%2 == 1 { // the ids of these are forgotten, and repeated submissions then start new tasks
+		b.DedupeFor(time.Duration(number) * dedupeLeast)
+	}
 	r := workflow.Retry{MaxAttempts: 1 + rnd.IntN(4), Backoff: workflow.Duration(ms(50*time.Millisecond, backoffMost)), Factor: 1, Max: workflow.Duration(backoffMost)}
 	if rnd.IntN(3) == 0 {
 		r.CoolDown = workflow.Duration(ms(time.Second, coolDownMost))
@@ -83,7 +87,11 @@ func definition(rnd, more *rand.Rand, name string) (*workflow.Definition, error)
 		if i > 0 && more.IntN(4) == 0 {
 			s = signalStep(more, &s)
 		}
+		if i > 0 && number < flows-1 && more.IntN(4) == 0 {
+			s = childStep(more, &s, number)
+		}
 		drawFailures(more, &s)
+		itemsOf(lists, &s)
 		b.Step(s)
 	}
 	return b.Build()
@@ -108,11 +116,14 @@ func relate(more *rand.Rand, s *workflow.Step) {
 
 // load submits tasks, sends commands, and sends invalid records.
 type load struct {
-	w        *simulation
-	rnd      *rand.Rand
-	more     *rand.Rand // for later additions, so that the draws of existing seeds stay the same
-	ds       []*workflow.Definition
-	producer *kafka.Producer
+	w    *simulation
+	rnd  *rand.Rand
+	more *rand.Rand // for later additions, so that the draws of existing seeds stay the same
+	ds   []*workflow.Definition
+	// migrations draws migrations, so that the draws of existing seeds stay the same.
+	migrations *rand.Rand
+	lists      *rand.Rand // draws items and commands to them
+	producer   *kafka.Producer
 
 	mu         sync.Mutex
 	n          int
@@ -146,6 +157,7 @@ func (l *load) run(ctx context.Context) {
 			l.garbage(ctx)
 		}
 		l.addition(ctx)
+		l.migrate(ctx)
 	}
 }
 
@@ -161,7 +173,7 @@ func (l *load) submit(ctx context.Context) {
 		l.ids = append(l.ids, id)
 	}
 	l.mu.Unlock()
-	s := events.Submission{ID: id, Workflow: d.Name, Input: json.RawMessage(fmt.Sprintf(`{"n":%d}`, l.rnd.IntN(10))), Priority: l.more.IntN(5) - 2}
+	s := events.Submission{ID: id, Workflow: d.Name, Version: 1, Input: json.RawMessage(fmt.Sprintf(`{"n":%d}`, l.rnd.IntN(10))), Priority: l.more.IntN(5) - 2}
 	if l.rnd.IntN(10) == 0 {
 		s.CompleteBy = events.Millis(time.Now().Add(time.Duration(l.rnd.Int64N(int64(20 * time.Second)))))
 	}
@@ -193,7 +205,7 @@ func (l *load) command(ctx context.Context) {
 	l.controls++
 	n := l.controls
 	l.mu.Unlock()
-	x := events.Control{Task: l.someTask(), Command: []events.Command{events.Cancel, events.Resubmit, events.UndoTask, events.Release}[l.rnd.IntN(4)],
+	x := events.Control{Task: relative(l.lists, l.someTask()), Command: []events.Command{events.Cancel, events.Resubmit, events.UndoTask, events.Release}[l.rnd.IntN(4)],
 		By: events.By{Who: "sim", Why: "because", RequestID: fmt.Sprintf("request-%d", n-l.rnd.IntN(2))}}
 	if x.Command == events.Release {
 		x.Step, x.As = fmt.Sprintf("s%d", l.rnd.IntN(3)), events.StepCompleted
@@ -215,12 +227,7 @@ func (l *load) pester(ctx context.Context) {
 	if !ok {
 		return
 	}
-	r.Partition, r.Headers = -1, slices.Clone(r.Headers)
-	for i := range r.Headers {
-		if r.Headers[i].Key == events.HeaderSource {
-			r.Headers[i].Value = []byte(liar)
-		}
-	}
+	r.Partition, r.Headers = -1, withSource(r.Headers, liar)
 	if l.rnd.IntN(2) == 0 {
 		id, _ := r.Header(events.HeaderRequest)
 		task, ref, token, err := events.ParseRequest(id)
@@ -232,6 +239,17 @@ func (l *load) pester(ctx context.Context) {
 		r = p.Record(l.w.ns, liar)
 	}
 	l.send(ctx, r)
+}
+
+// withSource returns the headers with another ce_source.
+func withSource(hs []events.Header, source string) []events.Header {
+	hs = slices.Clone(hs)
+	for i := range hs {
+		if hs[i].Key == events.HeaderSource {
+			hs[i].Value = []byte(source)
+		}
+	}
+	return hs
 }
 
 // garbage writes a record that no inbox accepts.

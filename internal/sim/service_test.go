@@ -22,7 +22,9 @@ type services struct {
 	mu       sync.Mutex
 	rnd      *rand.Rand
 	codes    *rand.Rand
-	kind     bool // no more faults
+	checks   *rand.Rand
+	asked    map[string]*knownKey // by key
+	kind     bool                 // no more faults
 	happened map[string]bool
 	barred   map[string]bool // keys that must not have an effect any more
 	innocent map[string]bool // attempts that were reported to have no effect
@@ -31,8 +33,8 @@ type services struct {
 	replied  []events.Record // for replies that are sent again
 }
 
-func newServices(rnd, codes *rand.Rand) *services {
-	return &services{rnd: rnd, codes: codes, happened: map[string]bool{}, barred: map[string]bool{}, innocent: map[string]bool{}, undone: map[string]bool{}}
+func newServices(rnd, codes, checks *rand.Rand) *services {
+	return &services{rnd: rnd, codes: codes, checks: checks, asked: map[string]*knownKey{}, happened: map[string]bool{}, barred: map[string]bool{}, innocent: map[string]bool{}, undone: map[string]bool{}}
 }
 
 // mood is the result of a call.
@@ -77,6 +79,13 @@ const refused = "refused"
 
 // Handle implements agent.Handler.
 func (s *services) Handle(ctx context.Context, r agent.Request) (any, error) {
+	switch r.Kind {
+	case events.Check:
+		return s.check(ctx, r)
+	case events.Do:
+		s.delivered(r)
+	case events.Undo:
+	}
 	m, took := s.draw(r.Kind == events.Undo)
 	if err := work(ctx, r, took); err != nil {
 		return nil, err
@@ -155,7 +164,9 @@ func (s *services) call(r agent.Request) (any, error) {
 		s.happened[key] = true
 		s.ledger = append(s.ledger, verify.Effect{What: verify.Happened, Key: key})
 	}
-	return map[string]any{"did": r.Operation, "call": len(callsUpTo(key))}, nil
+	output := map[string]any{"did": r.Operation, "call": len(callsUpTo(key))}
+	s.about(key).output = output
+	return output, nil
 }
 
 // callsUpTo returns the keys of the calls of a step up to this one. They differ in the number at their end.

@@ -157,5 +157,7 @@ func (l *load) addition(ctx context.Context) {
 		l.unreadable++
 		l.mu.Unlock()
 		l.send(ctx, r)
+	case n == 5:
+		l.unreadableAnswer(ctx)
 	}
 }

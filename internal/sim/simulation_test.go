@@ -56,14 +56,15 @@ type simulation struct {
 	outcome  outcome
 	storms   sync.WaitGroup
 
-	punctual        time.Time // timers that are due later must fire soon
-	quiet, settled  time.Time
-	left            int64
-	lags            []string // owners of lags
-	reflects        int64
-	often           projections.SnapshotOptions
-	taken           atomic.Int64 // restores from a snapshot
-	agentsDisturbed bool
+	punctual                time.Time // timers that are due later must fire soon
+	quiet, drained, settled time.Time
+	left                    int64
+	lags                    []string // owners of lags
+	reflects                int64
+	keys                    map[string]string // of the last attempt of each step, by task and step
+	often                   projections.SnapshotOptions
+	taken                   atomic.Int64 // restores from a snapshot
+	agentsDisturbed         bool
 
 	mu    sync.Mutex
 	notes []string // events for the report of a failure
@@ -72,7 +73,7 @@ type simulation struct {
 func newSimulation(t *testing.T, seed uint64) *simulation {
 	rnd := rand.New(rand.NewPCG(seed, 0x5eed))
 	w := &simulation{t: t, seed: seed, rnd: rnd, begin: time.Now(), ns: events.DefaultNamespace, every: time.Second / 2,
-		services: newServices(rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 6))), often: drawSnapshots(rand.New(rand.NewPCG(seed, 4)))}
+		services: newServices(rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 6)), rand.New(rand.NewPCG(seed, 7))), keys: map[string]string{}, often: drawSnapshots(rand.New(rand.NewPCG(seed, 4)))}
 	ports := make([]int, brokers)
 	for i := range ports {
 		ports[i] = firstPort + i
@@ -140,9 +141,10 @@ func (w *simulation) prepare(ctx context.Context) {
 		w.t.Fatal(err)
 	}
 	more := rand.New(rand.NewPCG(w.seed, 5))
-	w.load = &load{w: w, rnd: rand.New(rand.NewPCG(w.seed, 2)), more: more, ds: definitions(w.rnd, more), producer: producer, acked: map[string]time.Time{}}
+	lists := rand.New(rand.NewPCG(w.seed, 32))
+	w.load = &load{w: w, rnd: rand.New(rand.NewPCG(w.seed, 2)), more: more, lists: lists, ds: definitions(w.rnd, more, lists), migrations: rand.New(rand.NewPCG(w.seed, 59)), producer: producer, acked: map[string]time.Time{}}
 	for _, d := range w.load.ds {
-		if err := producer.Send(ctx, definitionRecord(w.ns, d)); err != nil {
+		if err := producer.Send(ctx, definitionRecord(w.ns, d), definitionRecord(w.ns, secondVersion(w.load.migrations, d))); err != nil {
 			w.t.Fatal(err)
 		}
 	}

@@ -109,6 +109,7 @@ func (s *eventCheck) countTakenOver() {
 // countFresh gives a run a fresh budget, and a new key if its last attempt was rejected.
 func (s *eventCheck) countFresh(r *run, k events.Kind) {
 	r.fresh, r.failures, r.cooled, r.final, r.calls, r.notBefore = 0, 0, false, false, 0, time.Time{}
+	r.failedAt, r.waits, r.granted = time.Time{}, false, false
 	if !r.rejected {
 		return
 	}

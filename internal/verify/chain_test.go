@@ -21,7 +21,7 @@ func settledHistories(t *testing.T) map[string][]events.Record {
 	failed := &events.Error{Code: "no", Message: "no"}
 	failedOf := func(step string) *events.Error { return &events.Error{Code: "no", Message: "no", Step: step} }
 	all := map[string][]events.Record{}
-	for name, play := range map[string]func(h *history){
+	plays := map[string]func(h *history){
 		"processed":             func(h *history) { h.processed() },
 		"undone":                func(h *history) { h.undone() },
 		"held, and resubmitted": func(h *history) { heldAndResubmitted(h, "waybill.t/c/do/2") },
@@ -97,13 +97,22 @@ func settledHistories(t *testing.T) map[string][]events.Record {
 			h.add(&events.AttemptRejected{Kind: events.Check, Step: "a", Attempt: 1, Error: failed}).add(do("a", 2)).later(time.Millisecond)
 			h.reply("a", events.Do, 2, events.Completed).add(&events.AttemptCompleted{Kind: events.Do, Step: "a", Attempt: 2}).add(processedNow)
 		},
+		"an id that is forgotten and used again": func(h *history) {
+			usedAgain(h)
+		},
 		"a wait": func(h *history) {
 			fire(bothCalls(startedWait(h)).later(10 * time.Second)).add(waited).add(&events.TaskProcessed{Output: []byte("null")})
+		},
+		"a migration": func(h *history) {
+			aDone(h, 2).add(migration(h)).add(do("c", 1)).completes("b", events.Do).completes("c", events.Do).add(processedNow)
 		},
 		"signals": func(h *history) {
 			taken(h).completes("c", events.Do).add(&events.TaskProcessed{Output: []byte("null")})
 		},
-	} {
+	}
+	maps.Copy(plays, childHistories)
+	maps.Copy(plays, itemHistories)
+	for name, play := range plays {
 		h := newHistory(t, Options{})
 		play(h)
 		if faults := checked(h.all); len(faults) > 0 {

@@ -121,14 +121,18 @@ type Checker struct {
 	hops       map[place]bool // origins of forwarded records
 	requests   map[string]*request
 	given      map[*task]*given // with Options.Requests
-	asked      int
-	alerted    map[string]bool
-	holds      []hold
+	// earlierPlans are the plans that migrated tasks had before, in the order of the log.
+	earlierPlans map[*task][]*events.Plan
+	asked        int
+	alerted      map[string]bool
+	holds        []hold
 
 	late lateReplies // late replies that were accepted
 
-	ledger *Ledger
-	seen   seen
+	intakes   intakes
+	ledger    *Ledger
+	seen      seen
+	schedules schedules
 }
 
 // New creates a checker.
@@ -140,8 +144,8 @@ func New(o Options) *Checker {
 		o.Faults = MaxFaults
 	}
 	return &Checker{o: o, faults: faults{most: o.Faults}, parts: map[int32]*partition{}, tasks: map[string]*task{}, inboxes: map[inboxPart]*inbox{},
-		dead: map[place]letter{}, hops: map[place]bool{}, requests: map[string]*request{}, given: map[*task]*given{}, alerted: map[string]bool{},
-		ledger: NewLedger(), seen: newSeen()}
+		dead: map[place]letter{}, hops: map[place]bool{}, requests: map[string]*request{}, given: map[*task]*given{}, earlierPlans: map[*task][]*events.Plan{}, alerted: map[string]bool{},
+		ledger: NewLedger(), seen: newSeen(), schedules: newSchedules()}
 }
 
 // Corrupt reports that records of a topic are unreadable. keys are their keys, as far as they are readable.

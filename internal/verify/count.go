@@ -47,7 +47,7 @@ func (s *eventCheck) countExpired() {
 }
 
 func (s *eventCheck) countWait() {
-	s.run.notBefore = s.e.Due
+	s.run.notBefore, s.run.failedAt, s.run.waits = s.e.Due, time.Time{}, true
 	if f, ok := s.e.Fact.(*events.AttemptWaiting); ok {
 		s.run.cooled = s.run.cooled || f.CoolDown
 	}
@@ -71,10 +71,11 @@ func (s *eventCheck) countStarted() {
 	r.attempt, r.running, r.began = f.Attempt, true, s.e.Seq
 	r.fresh++
 	r.key, r.renewed, r.notBefore = f.Key, false, time.Time{}
+	r.failedAt, r.waits, r.granted = time.Time{}, false, false
 	r.completeBy, r.due, r.given = f.EndsBy(s.e), s.e.Due, r.last
 	r.index = len(s.t.attempts)
 	s.t.attempts = append(s.t.attempts, attempt{due: millis(r.completeBy), started: millis(s.r.Time), token: sumOfText(f.TokenHash),
-		step: uint16(s.index), number: uint16(f.Attempt), run: runNumber(f.Kind),
+		step: uint16(s.index), number: uint16(f.Attempt), runAndPlan: runAndPlan(runNumber(f.Kind), len(s.c.earlierPlans[s.t])),
 		generation: uint8(min(s.t.steps[s.index].generationOf(f.Kind), manyGenerations))})
 	if f.Kind == events.Undo {
 		s.mark(undoAsked)
@@ -145,22 +146,25 @@ func (s *eventCheck) countDeferred(due time.Time) {
 	r := s.run
 	r.cooled = false
 	r.fresh--
-	rule := s.t.plan.AttemptsOf(s.index, s.slot.Kind)
-	r.notBefore = due.Add(rule.Delay(s.t.id, s.slot.Step, s.slot.Kind, r.attempt, r.failures))
-	if r.failures >= rule.MaxAttempts {
-		r.notBefore = due.Add(rule.CoolDown)
-	}
+	r.failedAt, r.waits, r.granted = due, false, false
+	r.backOff(s.t, s.index, s.slot.Kind)
 }
 
 // countFailure counts a failure. The next attempt may not start before its backoff has passed since the timer was due.
 func (s *eventCheck) countFailure(due time.Time) {
 	r := s.run
 	r.failures++
-	rule := s.t.plan.AttemptsOf(s.index, s.slot.Kind)
+	r.failedAt, r.waits, r.granted = due, false, false
+	r.backOff(s.t, s.index, s.slot.Kind)
+}
+
+// backOff computes how long a failed run waits at least, by the plan of its task.
+func (r *run) backOff(t *task, step int, k events.Kind) {
+	rule := t.plan.AttemptsOf(step, k)
 	if r.failures < rule.MaxAttempts {
-		r.notBefore = due.Add(rule.Delay(s.t.id, s.slot.Step, s.slot.Kind, r.attempt, r.failures))
+		r.notBefore = r.failedAt.Add(rule.Delay(t.id, t.plan.Steps[step].ID, k, r.attempt, r.failures))
 	} else {
-		r.notBefore = due.Add(rule.CoolDown)
+		r.notBefore = r.failedAt.Add(rule.CoolDown)
 	}
 }
 
@@ -189,10 +193,14 @@ func (s *eventCheck) countReleased() {
 // countInterrupted ends running steps that have no agent at work.
 func (s *eventCheck) countInterrupted() {
 	for i := range s.t.steps {
-		if !s.t.plan.Steps[i].StepKind.CallsAgent() {
-			s.t.open.run(i, events.Do).running = false
+		if r := s.t.open.run(i, events.Do); !s.t.plan.Steps[i].StepKind.CallsAgent() {
+			if s.index = i; r.running && s.t.plan.Steps[i].StepKind == events.WorkflowStep {
+				s.interruptChild(r)
+			}
+			r.running = false
 		}
 	}
+	s.t.open.unwithdrawn = s.first && s.e.Cause.Inbox == events.Tasks
 	s.countTakenOver()
 }
 

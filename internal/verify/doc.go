@@ -1,4 +1,4 @@
-// Package verify checks what Waybill promises (P1 to P19 and P21 to P24, in docs/explanation/guarantees.md). It does no I/O:
+// Package verify checks what Waybill promises (P1 to P19, P21 to P28, in docs/explanation/guarantees.md). It does no I/O:
 // it is fed what was written and observed, and reports what is broken. All kinds of tests, `waybill demo` and
 // `waybill verify` use it.
 //
@@ -12,6 +12,7 @@
 //	c.Request(r)             // requests to agents
 //	c.Deadletter(r)          // dead letters
 //	c.Alert(r)               // alerts
+//	c.Schedule(r)            // decisions of schedules
 //	c.Effect(e)              // the agents' ledger
 //	c.Acknowledged(id, at)   // acknowledged submissions
 //	c.Read(client, p, off)   // answers, with the offset that they name
@@ -40,7 +41,7 @@
 // checker.go has the API. history.go takes each event of the log; event_check.go, plan.go, timers.go, undo.go and
 // chain.go compare it with what is known of its task, before and after the fold. inbox.go takes inputs, and
 // input_match.go compares each with the event that names it as its cause. request.go, ledger.go, observations.go and
-// timing.go take the other feeds. finish.go checks what only the end can show. merge.go combines the checkers of
+// timing.go and schedules.go take the other feeds. finish.go checks what only the end can show. merge.go combines the checkers of
 // partitions. onetask.go checks the events of one task alone. count.go counts attempts and failures independently of the fold: the checks must not rely on the code
 // that they check.
 package verify

@@ -246,7 +246,7 @@ func (s *eventCheck) budget(attempts events.Attempts) (promise, what string) {
 		most++
 	}
 	switch {
-	case s.run.fresh >= most:
+	case s.run.fresh >= most && !s.run.granted:
 		return "P5", fmt.Sprintf("%s attempt %d of step %q after %d attempts; at most %d", k, attempt, step, s.run.fresh, most)
 	case s.e.At.Before(s.run.notBefore):
 		return "P5", fmt.Sprintf("%s attempt %d of step %q began %s before its wait was over", k, attempt, step, s.run.notBefore.Sub(s.e.At))
@@ -274,7 +274,7 @@ func (s *eventCheck) asked(f *events.AttemptStarted) (promise, what string) {
 // ownKey returns the idempotency key of a run without the namespace before it, which differs for imported events. The
 // result is valid until the next call.
 func (c *Checker) ownKey(t *task, step int, k events.Kind, generation uint16) []byte {
-	b := append(append(append(c.text[:0], t.id...), '/'), t.plan.Steps[step].ID...)
+	b := append(append(append(c.text[:0], t.name...), '/'), t.plan.Steps[step].ID...)
 	b = append(append(append(b, '/'), k...), '/')
 	c.text = strconv.AppendUint(b, uint64(generation)+1, 10)
 	return c.text
@@ -363,6 +363,14 @@ func (s *eventCheck) after() (promise, what string) {
 		s.t.plan, s.t.steps = f.Plan, make([]facts, len(f.Plan.Steps))
 		s.t.digest, s.t.taken = sumOfText(f.Digest), s.e.Cause.Offset
 		s.c.received(s.t, f)
+		s.c.scheduled(s, f)
+		if f.Intake != nil {
+			s.c.intakeTaken(*f.Intake, receivedFrom{s.t.id, s.r.Partition, s.r.Offset})
+		}
+		if p := f.Parent; p != nil {
+			k := s.t.kin()
+			k.parent, k.of, k.token, k.item = p.Task, p.Ref(), sumOfText(p.TokenHash()), p.Item
+		}
 		o.runs = slices.Grow(o.runs, runsPerStep*len(f.Plan.Steps))[:runsPerStep*len(f.Plan.Steps)]
 	}
 	if s.fires() {
@@ -379,6 +387,9 @@ func (s *eventCheck) after() (promise, what string) {
 		o.timers.Armed = armed[:0] // reuse the memory
 	}
 	if promise, what := s.checkPolicy(); what != "" {
+		return promise, what
+	}
+	if promise, what := s.checkItemsOutput(); what != "" {
 		return promise, what
 	}
 	switch s.about.Verb {

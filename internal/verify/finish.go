@@ -58,11 +58,12 @@ type Lateness struct {
 
 // Finish completes the checks as of now, by the brokers' clock. It changes nothing, so it can be called again.
 func (c *Checker) Finish(now time.Time) *Report {
-	r := &Report{Events: c.events, Tasks: len(c.tasks), Inputs: c.inputs, Requests: c.asked, Deadletters: len(c.dead),
+	r := &Report{Events: c.events, Tasks: len(c.order), Inputs: c.inputs, Requests: c.asked, Deadletters: len(c.dead),
 		Effects: c.ledger.Lines, Acknowledged: len(c.seen.acked), Reads: c.seen.readers, States: map[events.TaskState]int{},
 		Unreadable: c.unreadable, Others: c.others, Compared: c.seen.pairs, Lateness: c.timing.lateness.report()}
 	fs := &faults{slices.Clip(c.faults.list), c.faults.all, c.o.Faults}
-	f := &finish{c: c, now: now, report: r, faults: fs, late: c.late}
+	f := &finish{c: c, now: now, report: r, faults: fs, late: c.late, children: map[*task][]offspring{}}
+	f.findChildren()
 	f.checkAcknowledged()
 	for _, t := range c.order {
 		if t.open != nil && t.open.state == nil {
@@ -79,6 +80,8 @@ func (c *Checker) Finish(now time.Time) *Report {
 	f.inboxes()
 	f.checkRequests()
 	f.checkUnknownEffects()
+	f.checkSchedules()
+	f.checkChildren()
 	r.LateReplies, r.LatestReply = f.late.count, f.late.most
 	r.Recoveries.Accepted = c.timing.accepted
 	r.Excused = c.timing.finish(c.o.LatestBy, fs)
@@ -96,6 +99,8 @@ type finish struct {
 	report *Report
 	faults *faults
 	late   lateReplies
+	// children are the tasks that attempts of a task started, in the order of the log.
+	children map[*task][]offspring
 }
 
 // checkAcknowledged checks that acknowledged submissions exist (P12).
@@ -131,7 +136,7 @@ func (f *finish) checkOpenTask(t *task) {
 	if t.broken {
 		return
 	}
-	if bound, since, ok := f.drainBy(t); ok {
+	if bound, since, ok := f.drainBy(t); ok && !f.waitsForChild(t) {
 		switch by := since.Add(bound); {
 		case !t.settled() && f.now.After(by):
 			f.addTaskFault(t, "P14", fmt.Sprintf("%s %s after it was asked for and the faults were off; at most %s", t.state, f.now.Sub(since), bound))
@@ -144,7 +149,7 @@ func (f *finish) checkOpenTask(t *task) {
 		return
 	}
 	armed := t.open.timers.Armed
-	if len(armed) == 0 {
+	if len(armed) == 0 && !t.withdraws() {
 		f.addTaskFault(t, "P1", fmt.Sprintf("%s, and no timer is armed: nothing will ever happen", t.state))
 	}
 	for _, a := range armed {
@@ -166,7 +171,7 @@ func (f *finish) drainBy(t *task) (bound time.Duration, since time.Time, ok bool
 	if f.c.o.DrainWithin == 0 || since.IsZero() {
 		return 0, since, false
 	}
-	if asked := time.UnixMilli(t.askedAt); asked.After(since) {
+	if asked := time.UnixMilli(max(t.askedAt, f.childrenEnded(t))); asked.After(since) {
 		since = asked
 	}
 	return f.c.o.DrainWithin, since, true
@@ -210,7 +215,7 @@ func (f *finish) checkRequests() {
 	for _, id := range slices.Sorted(maps.Keys(f.c.requests)) {
 		x := f.c.requests[id]
 		task, _, _ := events.ParseRequestID(id)
-		if t := f.c.tasks[task]; t == nil || !t.broken {
+		if t := f.c.tasks[task]; t == nil || !t.anyBroken() {
 			f.faults.add(Fault{"P10", task, x.topic, x.partition, x.offset, "the request " + id + " is of no attempt in the log"})
 		}
 	}
@@ -220,7 +225,7 @@ func (f *finish) checkRequests() {
 	for _, t := range f.c.order {
 		for i := range t.attempts {
 			if a := &t.attempts[i]; !a.asked && !t.broken {
-				f.addTaskFault(t, "P10", fmt.Sprintf("attempt %d of step %q (%s) has no request", a.number, t.plan.Steps[a.step].ID, kindsOfRun[a.run]))
+				f.addTaskFault(t, "P10", fmt.Sprintf("attempt %d of step %q (%s) has no request", a.number, t.plan.Steps[a.step].ID, kindsOfRun[a.run()]))
 				break
 			}
 		}
@@ -239,7 +244,7 @@ func (f *finish) checkEffects(t *task) {
 			continue
 		}
 		for g := 0; g <= int(s.generation); g++ {
-			x := settled{step: p.ID, key: events.IdempotencyKey(f.c.o.Namespace, t.id, p.ID, events.Do, g),
+			x := settled{step: p.ID, key: events.IdempotencyKey(f.c.o.Namespace, t.name, p.ID, events.Do, g),
 				completed: s.flags.has(completed) && g == int(s.generation),
 				caught:    s.flags.has(caught) && s.flags.has(unknown) && p.Undo != nil, back: t.takenBack() && p.Undo != nil,
 				byHand: s.flags.has(handUndone), spared: !s.flags.has(undoAsked | handUndone)}
@@ -262,7 +267,7 @@ func (f *finish) checkUnknownEffects() {
 			f.faults.add(Fault{Promise: "P7", What: fmt.Sprintf("%d effects under the key %s", x.happened, k)})
 		}
 		task, ref, ok := f.c.parseKey(k)
-		if t := f.c.tasks[task]; ok && x.happened > 0 && (t == nil || !t.broken && !t.wasRequested(ref) && !t.wasReleased(ref)) {
+		if t := f.c.taskOfKey(task); ok && x.happened > 0 && (t == nil || !t.broken && !t.wasRequested(ref) && !t.wasReleased(ref)) {
 			f.faults.add(Fault{Promise: "P7", Task: task, What: "an effect under the key " + k + ", and no attempt in the log"})
 		}
 	}
@@ -283,7 +288,7 @@ func (c *Checker) parseKey(key string) (task string, ref events.RequestRef, ok b
 func (t *task) wasRequested(ref events.RequestRef) bool {
 	i, ok := t.stepIndex(ref.Step)
 	return ok && slices.ContainsFunc(t.attempts, func(a attempt) bool {
-		return int(a.step) == i && a.run == runNumber(ref.Kind)
+		return int(a.step) == i && a.run() == runNumber(ref.Kind)
 	})
 }
 

@@ -33,6 +33,7 @@ type partition struct {
 	running, since bool
 	before         [events.Inboxes]int64
 	claims         []takeover
+	forgettings    forgettings
 }
 
 // Event checks the next record of a partition of events. It returns the decoded event, which is valid until the
@@ -65,19 +66,27 @@ func (c *Checker) Event(r *events.Record) *events.Event {
 		p.doing = decision{cause: e.Cause, queued: e.Queued}
 	}
 	if e.Task == "" {
-		c.checkClaim(p, e, r)
-		p.claims = append(p.claims, takeover{millis(r.Time), before})
+		if f, forgot := e.Fact.(*events.PartitionForgot); forgot {
+			c.checkForgot(p, e, f, r)
+		} else {
+			c.checkClaim(p, e, r)
+			p.claims = append(p.claims, takeover{millis(r.Time), before})
+		}
 		if what != "" {
 			c.faults.add(Fault{"P10", "", topicEvents, r.Partition, r.Offset, what})
 		}
 		return e
+	}
+	var earlier *task
+	if c.beginsAgain(p, t, e) {
+		earlier, t = t, nil
 	}
 	if t == nil && !c.inTimeRange(e.Seq, r) {
 		c.others++
 		return e
 	}
 	if t == nil {
-		t = &task{id: e.Task, partition: r.Partition, open: c.room()}
+		t = &task{id: e.Task, name: e.Task, earlier: earlier, partition: r.Partition, open: c.room()}
 		c.tasks[e.Task] = t
 		c.order = append(c.order, t)
 		if n := c.o.Partitions; n > 0 && events.Partition(r.Key, n) != r.Partition {
@@ -236,7 +245,11 @@ func (c *Checker) ofTask(p *partition, t *task, e *events.Event, r *events.Recor
 		return
 	}
 	if t.state.Terminal() {
-		if what := c.checkReopening(t, e); what != "" {
+		what := c.checkReopening(t, e)
+		if c.isForgotten(p, t, e) {
+			what = e.Fact.Type() + " of a task whose id was forgotten"
+		}
+		if what != "" {
 			c.broken(t, "P2", r, what)
 			return
 		}
@@ -254,8 +267,15 @@ func (c *Checker) ofTask(p *partition, t *task, e *events.Event, r *events.Recor
 		return
 	}
 	t.open.state, t.open.offset = next, r.Offset
+	if f, received := e.Fact.(*events.TaskReceived); received && f.Plan.DedupeFor > 0 {
+		t.name = next.KeyName()
+	}
 	if promise, what := s.after(); what != "" {
 		c.broken(t, promise, r, what)
+		return
+	}
+	if what := c.checkEnd(p, t, e); what != "" {
+		c.broken(t, "P2", r, what)
 		return
 	}
 	s.extendDecision(&p.doing)

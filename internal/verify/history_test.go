@@ -31,6 +31,7 @@ type history struct {
 	beats   time.Duration   // the heartbeat of step a and of its undo; 0: none
 	forget  bool            // requests are without progress
 	polling bool            // step a is repeated: at most 2 calls, 10 s apart
+	dedupe  time.Duration   // how long the ids of ended tasks are known; 0: for ever
 	mute    bool            // the next input isn't passed to the checker, because it was trimmed
 	all     []events.Record // of events
 	fed     []events.Record // of inboxes
@@ -107,7 +108,11 @@ func (h *history) plan() *events.Plan {
 	if h.steps != nil {
 		h.steps(steps)
 	}
-	return events.NewPlan(cmp.Or(h.onError, events.OnErrorUndo), time.Hour, steps)
+	p := events.NewPlan(cmp.Or(h.onError, events.OnErrorUndo), time.Hour, steps)
+	if h.dedupe == 0 {
+		return p
+	}
+	return p.WithDedupeFor(h.dedupe)
 }
 
 // input writes a record to an inbox. The events that are added next have it as their cause.
@@ -177,17 +182,23 @@ func (h *history) event(f events.Fact) *events.Event {
 			f.Output = []byte("{}") // as in all replies
 		}
 	case *events.TaskStarted:
-		e.Due, e.Policy = h.at.Add(time.Hour), h.state.TaskPolicy(h.at.Add(time.Hour))
+		by := earlier(h.at.Add(time.Hour), h.state.Asked)
+		e.Due, e.Policy = by, h.state.TaskPolicy(by)
 	case *events.TaskResumed:
 		if h.state.Ending == "" {
 			e.Due, e.Policy = h.at.Add(time.Hour), h.state.TaskPolicy(h.at.Add(time.Hour))
+		}
+	case *events.TaskMigrated:
+		if h.state.State == events.StateProcessing {
+			e.Due = h.state.CompleteByUnder(f.Plan)
+			e.Policy = &events.Policy{Timer: events.TimerTask, OnError: f.Plan.OnError, CompleteBy: e.Due}
 		}
 	case *events.AttemptStarted:
 		if f.TokenHash == "" {
 			f.TokenHash = events.TokenHash(h.id, events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, token)
 		}
-		if h.id != "t" && f.Key == key(f.Step, f.Kind) { // another task has another key
-			f.Key = events.IdempotencyKey(ns, h.id, f.Step, f.Kind, 0)
+		if f.Key == key(f.Step, f.Kind) { // another task has another key
+			f.Key = events.IdempotencyKey(ns, h.state.KeyName(), f.Step, f.Kind, 0)
 		}
 		if i, _ := h.state.Plan.Step(f.Step); f.Kind == events.Do && f.Input == nil && len(h.state.Steps[i].Input) == 0 {
 			f.Input = []byte("{}") // as in all requests
@@ -236,9 +247,10 @@ func (h *history) event(f events.Fact) *events.Event {
 		if due.IsZero() {
 			due = run.CompleteBy
 		}
-		wait := rule.Delay(h.id, f.Step, f.Kind, f.Attempt, run.FailureCount)
+		attempts := h.state.Plan.AttemptsOf(i, f.Kind)
+		wait := attempts.Delay(h.id, f.Step, f.Kind, f.Attempt, run.FailureCount)
 		if f.CoolDown {
-			wait = rule.CoolDown
+			wait = attempts.CoolDown
 		}
 		h.arm(e, events.TimerWaiting, f.Step, f.Kind, due.Add(wait))
 		e.Policy.CooledDown = e.Policy.CooledDown || f.CoolDown
@@ -299,6 +311,9 @@ func (h *history) request(f *events.AttemptStarted, due time.Time) {
 	q.Heartbeat, q.Progress = h.state.Plan.AttemptsOf(i, f.Kind).Heartbeat, h.state.Run(i, f.Kind).Progress
 	if h.forget {
 		q.Progress = nil
+	}
+	if own := h.state.Steps[i]; f.Kind == events.Check {
+		q.Value = events.CheckValue(events.CheckOf{IdempotencyKey: own.Key, Input: own.Input})
 	}
 	r := q.Record(ns, "test", "x", 0)
 	h.c.Request(&r)

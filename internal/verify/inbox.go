@@ -54,10 +54,13 @@ type input struct {
 	action  events.Action
 	command events.Command
 	request string
-	by      uint64 // a hash of the operator and the reason, or of a submission's traceparent
+	by      uint64 // a hash of the operator and the reason, or of a submission's origin
 	keep    bool
 	refund  bool // an undo may be of a processed task
 	as      events.StepState
+	// withdraws is true for the withdrawal of a child. Its ref and token are those of the parent's undo.
+	withdraws bool
+	item      *int // of the child that replies; nil: none
 }
 
 // lead is the first event that an input led to, in a short form.
@@ -86,8 +89,11 @@ type lead struct {
 	ending  events.TaskState
 	keep    bool
 	refund  bool // a processed task is undone
+	ofItem  bool // the event is about the item of a step
+	item    int
 	as      events.StepState
 	erred   []string // steps in error that a resubmit may name
+	version int      // that a task was migrated to
 }
 
 func (c *Checker) inboxOf(i events.Inbox, partition int32) *inbox {
@@ -194,7 +200,7 @@ func (c *Checker) inputOf(kind events.Inbox, r *events.Record) *input {
 		x.unreadable = events.ReasonWrongKey
 		return x
 	}
-	if c.o.Partitions > 0 {
+	if c.o.Partitions > 0 && task != "" {
 		x.where = events.Partition([]byte(task), c.o.Partitions)
 	}
 	if x.where != r.Partition && x.hop {
@@ -203,14 +209,14 @@ func (c *Checker) inputOf(kind events.Inbox, r *events.Record) *input {
 	}
 	switch in := in.(type) {
 	case *events.Submission:
-		x.says, x.version, x.by, x.due = in.Digest(), in.Version, sumOfText(in.Traceparent), millis(in.CompleteBy)
+		x.says, x.version, x.by, x.due = in.Digest(), in.Version, sumOfOrigin(in.Traceparent, in.Intake, in.Parent), millis(in.CompleteBy)
 	case *events.Reply:
 		if in.Token == "" {
 			x.unreadable = events.ReasonBadToken
 			return x
 		}
 		x.ref, x.outcome, x.effect, x.later, x.says = in.Ref, in.Outcome, in.Effect, events.AskedWait(in.Ref.Kind, in.RetryAfter), in.Source
-		x.token = sumOfText(events.TokenHash(task, in.Ref, in.Token))
+		x.token, x.item = sumOfText(events.TokenHash(task, in.Ref, in.Token)), in.Item
 		if x.body = sumOf(in.Body); x.outcome != events.Completed && x.outcome != events.Progress {
 			x.body = sumOfError(in.Failure())
 		} else if in.Ref.Kind == events.Check {
@@ -223,7 +229,13 @@ func (c *Checker) inputOf(kind events.Inbox, r *events.Record) *input {
 		x.ref, x.timer, x.action = events.RequestRef{Step: in.Step, Kind: in.Kind}, in.Timer, in.Action
 	case *events.Control:
 		x.command, x.request, x.ref.Step, x.by = in.Command, in.RequestID, in.Step, sumOfBy(&in.By)
+		if x.version = in.Version; in.DryRun {
+			x.version = dryRun
+		}
 		x.keep, x.refund, x.as, x.body = in.Keep, in.Processed, in.As, sumOf(in.Output)
+	case *events.Withdrawal:
+		x.withdraws, x.ref, x.keep = true, in.Ref, in.Keep
+		x.token = sumOfText(events.TokenHash(in.Parent, in.Ref, in.Token))
 	case *events.Signal:
 		x.ref.Step, x.request, x.by, x.body = in.Name, in.ID, sumOfBy(&events.By{Who: in.By, Claimed: in.Claimed}), sumOf(in.Data)
 	}
@@ -305,8 +317,9 @@ func (c *Checker) checkLateReply(x *input, at place, all *lateReplies, fs *fault
 	if t == nil || x.exempt || x.at == 0 {
 		return
 	}
+	t = t.lifeWith(x.ref, x.token)
 	i, ok := t.findAttempt(x.ref)
-	if !ok {
+	if !ok || t.attempts[i].due == never {
 		return
 	}
 	late := time.Duration(x.at-t.attempts[i].due) * time.Millisecond

@@ -28,7 +28,7 @@ func (s *eventCheck) lead(l *lead, x *input) {
 
 func leadReceived(s *eventCheck, l *lead, x *input) {
 	if f, ok := s.e.Fact.(*events.TaskReceived); ok {
-		l.digest, l.by, l.due = f.Digest, sumOfText(f.Traceparent), millis(f.CompleteBy)
+		l.digest, l.by, l.due = f.Digest, sumOfOrigin(f.Traceparent, f.Intake, f.Parent), millis(f.CompleteBy)
 		l.submitted(s.t.id, f, x)
 	}
 }
@@ -139,6 +139,9 @@ func (c *Checker) compareInput(kind events.Inbox, x *input, l *lead) (promise, w
 	}
 	switch kind {
 	case events.Tasks:
+		if x.withdraws {
+			return x.checkWithdrawal(cause, l)
+		}
 		if x.says != l.digest || x.says != l.made[0] && x.says != l.made[1] {
 			return "P10", fmt.Sprintf("%s is another submission: its digest is %s, that of the event %s, of what is in it %s", cause, x.says, l.digest, l.made[0])
 		}
@@ -146,11 +149,14 @@ func (c *Checker) compareInput(kind events.Inbox, x *input, l *lead) (promise, w
 			return "P10", fmt.Sprintf("%s asks for another complete_by than %s has", cause, l.fact)
 		}
 		if x.by != l.by {
-			return "P10", fmt.Sprintf("%s has another traceparent than %s", cause, l.fact)
+			return "P10", fmt.Sprintf("%s has another traceparent, another parent, or is of another record of an intake, than %s", cause, l.fact)
 		}
 	case events.Replies:
 		if l.from != "" && c.o.Namespace.InstanceOf(l.agent, x.says) != l.from {
 			return "P3", fmt.Sprintf("%s was written by %q; it led to %s of the instance %q", cause, x.says, l.fact, l.from)
+		}
+		if l.ofItem {
+			return x.checkItemReply(cause, l)
 		}
 		return x.checkReply(cause, l)
 	case events.Recoveries:
@@ -180,7 +186,7 @@ func (x *input) checkReply(cause events.Cause, l *lead) (promise, what string) {
 	if x.token != l.token {
 		return "P18", fmt.Sprintf("%s hasn't the token of %s, and led to %s: another than its agent answered", cause, events.RequestID(x.task, x.ref), l.fact)
 	}
-	tooLarge := x.outcome == events.Completed && strings.Contains(l.fact, ".failed.")
+	tooLarge := x.outcome == events.Completed && (strings.Contains(l.fact, ".failed.") || isChildRejected(l.fact))
 	again := x.outcome == events.Completed && l.fact == (*events.CallRepeated)(nil).Type()
 	if !tooLarge && !again && !strings.Contains(l.fact, verbOf(x.outcome)) {
 		return "P3", fmt.Sprintf("%s says %s; it led to %s", cause, x.outcome, l.fact)
@@ -190,7 +196,7 @@ func (x *input) checkReply(cause events.Cause, l *lead) (promise, what string) {
 		return "P3", fmt.Sprintf("%s says %s; it led to %s, and not for its size", cause, x.outcome, l.fact)
 	case x.outcome == events.Progress && x.body != l.body && !l.large:
 		return "P3", fmt.Sprintf("%s has another progress than %s, which it led to", cause, l.fact)
-	case x.outcome == events.Progress:
+	case x.outcome == events.Progress, x.outcome == events.Resumed:
 	case x.outcome == events.Completed && l.written && x.body != l.body:
 		return "P3", fmt.Sprintf("%s has another output than %s, which it led to", cause, l.fact)
 	case x.outcome != events.Completed && x.body != 0 && x.body != l.body && !l.large:
@@ -212,6 +218,8 @@ func verbOf(o events.Outcome) string {
 		return ".failed."
 	case events.Progress:
 		return ".progressed."
+	case events.Held, events.Resumed:
+		return "." + string(o) + "."
 	default:
 		return ".rejected."
 	}
@@ -224,6 +232,7 @@ func (x *input) checkCommand(cause events.Cause, l *lead) (promise, what string)
 		events.UndoTask: {(*events.TaskUndoing)(nil).Type()},
 		events.Resubmit: {(*events.TaskResumed)(nil).Type()},
 		events.Release:  {(*events.RunReleased)(nil).Type()},
+		events.Migrate:  {(*events.TaskMigrated)(nil).Type()},
 	}
 	for _, f := range facts[x.command] {
 		if f == l.fact && x.request == l.request && x.by == l.by && x.matchesCommand(l) {
@@ -235,7 +244,12 @@ func (x *input) checkCommand(cause events.Cause, l *lead) (promise, what string)
 
 // matchesCommand reports whether the event has the parameters of the control.
 func (x *input) matchesCommand(l *lead) bool {
+	if x.version == dryRun {
+		return false
+	}
 	switch x.command {
+	case events.Migrate:
+		return x.version == l.version
 	case events.Cancel:
 		return l.ending == events.StateCancelled && x.keep == l.keep
 	case events.UndoTask:
@@ -246,6 +260,9 @@ func (x *input) matchesCommand(l *lead) bool {
 		return x.ref.Step == l.slot.Step && x.as == l.as && x.body == l.body
 	}
 }
+
+// dryRun is input.version of a command that has no effect.
+const dryRun = -1
 
 // seed is the seed of the hashes, which are valid only in this process.
 var seed = maphash.MakeSeed()

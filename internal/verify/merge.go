@@ -19,9 +19,12 @@ func (c *Checker) Merge(o *Checker) {
 	maps.Copy(c.inboxes, o.inboxes)
 	maps.Copy(c.hops, o.hops)
 	maps.Copy(c.given, o.given)
+	maps.Copy(c.earlierPlans, o.earlierPlans)
+	maps.Copy(c.schedules.tasks, o.schedules.tasks)
 	c.holds = append(c.holds, o.holds...)
 	c.late.count, c.late.most = c.late.count+o.late.count, max(c.late.most, o.late.most)
 	c.timing.merge(&o.timing)
+	c.mergeIntakes(o)
 	c.adopt(o.order)
 	o.tasks, o.order = nil, nil
 }
@@ -30,7 +33,7 @@ func (c *Checker) Merge(o *Checker) {
 func (c *Checker) adopt(tasks []*task) {
 	for _, t := range tasks {
 		duplicate := c.tasks[t.id]
-		if duplicate == nil {
+		if duplicate == nil || duplicate == t.earlier {
 			c.tasks[t.id] = t
 			c.order = append(c.order, t)
 			continue

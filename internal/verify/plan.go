@@ -97,6 +97,8 @@ func (s *eventCheck) checkUndoing() (promise, what string) {
 	}
 	t := s.t.open.state
 	switch own := f.RequestID == ""; {
+	case own && s.first && s.e.Cause.Inbox == events.Tasks:
+		return s.checkWithdrawing(f)
 	case t.State == events.StateError && t.Ending != "":
 		return "P2", "undoing again, while an undo of it is held"
 	case own && t.State == events.StateProcessed:
@@ -240,6 +242,9 @@ func (d *decision) whyIncomplete() string {
 	if o.uncaught > 0 {
 		return fmt.Sprintf("what %s led to ends with %s: the undo of a step is complete, and its error isn't caught", d.cause, d.fact)
 	}
+	if o.unwithdrawn {
+		return fmt.Sprintf("what %s led to ends with %s: a child is withdrawn, and the token of the parent isn't recorded", d.cause, d.fact)
+	}
 	switch t := o.state; t.State {
 	case events.StatePending:
 		why = "it wasn't started"
@@ -259,7 +264,7 @@ func (d *decision) whyIncomplete() string {
 		switch {
 		case d.loose:
 			why = "an attempt ended, and it isn't said how the undo goes on"
-		case len(o.timers.Armed) == 0:
+		case len(o.timers.Armed) == 0 && !d.task.withdraws():
 			why = "nothing runs or waits, and the undo doesn't go on"
 		}
 	case events.StateError:

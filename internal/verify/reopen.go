@@ -40,31 +40,39 @@ func sumOfState(s *events.Task) uint64 {
 	return sum
 }
 
-// sumOfContent returns a hash of the inputs and outputs that a state has. It is a sum, so that it can be computed event
-// by event.
+// sumOfInput returns a hash of the task's input.
+func sumOfInput(s *events.Task) uint64 {
+	if len(s.Input) == 0 {
+		return 0
+	}
+	return maphash.Comparable(seed, content{"", 'i', maphash.Bytes(seed, s.Input)})
+}
+
+// sumOfContent returns a hash of the other inputs and outputs that a state has. It is a sum, so that it can be computed
+// event by event.
 func sumOfContent(s *events.Task) (sum uint64) {
-	add := func(step int, what byte, raw []byte) {
+	add := func(step string, what byte, raw []byte) {
 		if len(raw) > 0 {
 			sum += maphash.Comparable(seed, content{step, what, maphash.Bytes(seed, raw)})
 		}
 	}
-	add(-1, 'i', s.Input)
-	add(-1, 'o', s.Output)
+	add("", 'o', s.Output)
 	for name, value := range s.Labels {
 		sum += maphash.Comparable(seed, [2]string{name, value})
 	}
 	for i, x := range s.Steps {
+		id := s.Plan.Steps[i].ID // a migration changes the indices
 		if !x.TaskInput {
-			add(i, 'i', x.Input)
+			add(id, 'i', x.Input)
 		}
-		add(i, 'o', x.Output)
+		add(id, 'o', x.Output)
 	}
 	return sum
 }
 
-// content is the hash of an input or output, and where it belongs: a step, or the task (-1).
+// content is the hash of an input or output, and where it belongs: a step, or the task (empty).
 type content struct {
-	step int
+	step string
 	what byte
 	hash uint64
 }
@@ -82,7 +90,7 @@ func (c *Checker) checkReopening(t *task, e *events.Event) (what string) {
 		return fmt.Sprintf("it has a task of %d steps; the processed task has %d", len(whole.Steps), len(t.steps))
 	case sumOfState(whole) != t.whole:
 		return "it has another state of the processed task than its events come to"
-	case sumOfContent(whole) != t.content:
+	case sumOfInput(whole)+sumOfContent(whole) != t.content:
 		return "it has other inputs or outputs of the processed task than its events have"
 	}
 	if t.open != nil { // ended tasks are kept
@@ -105,6 +113,7 @@ func (c *Checker) checkReopening(t *task, e *events.Event) (what string) {
 			check = run{attempt: s.Check.Attempt, began: s.Check.StartedSeq, key: s.Check.Key, of: s.Checking, checked: s.Checked, became: s.Became}
 		}
 		o.runs = append(o.runs, do, undo, check)
+		o.adoptItems(i, s.Items)
 	}
 	return ""
 }

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -24,6 +25,28 @@ type request struct {
 	topic     string
 	partition int32
 	offset    int64
+	of        askedOf  // of a check
+	next      *request // another request with this name
+}
+
+// askedOf is what the request of a check asks about.
+type askedOf struct {
+	key   string
+	input uint64 // a hash of it
+}
+
+// askedOfValue reads the value of a check's request. The zero value: it names no key.
+func askedOfValue(value []byte) askedOf {
+	var v struct {
+		Of struct {
+			Key   string          `json:"idempotency_key"`
+			Input json.RawMessage `json:"input"`
+		} `json:"check_of"`
+	}
+	if json.Unmarshal(value, &v) != nil {
+		return askedOf{}
+	}
+	return askedOf{v.Of.Key, sumOf(v.Of.Input)}
 }
 
 // Request adds a record of an agent's request topic. A request and the event of its attempt are written in one
@@ -41,17 +64,24 @@ func (c *Checker) Request(r *events.Record) {
 		c.faults.add(Fault{"P10", q.Task, topic, r.Partition, r.Offset, fmt.Sprintf("the request %s has the key %q", id, r.Key)})
 		return
 	}
-	x := &request{millis(q.CompleteBy), sumOf(q.Value), sumOfText(q.Traceparent), sumOfText(events.TokenHash(q.Task, q.Ref, q.Token)), q.Heartbeat, sumOf(q.Progress), q.IdempotencyKey, q.Operation, topic, r.Partition, r.Offset}
+	x := &request{millis(q.CompleteBy), sumOf(q.Value), sumOfText(q.Traceparent), sumOfText(events.TokenHash(q.Task, q.Ref, q.Token)), q.Heartbeat, sumOf(q.Progress), q.IdempotencyKey, q.Operation, topic, r.Partition, r.Offset, askedOf{}, nil}
+	if q.Ref.Kind == events.Check {
+		x.of = askedOfValue(q.Value)
+	}
 	if t := c.tasks[q.Task]; t != nil {
-		if i, ok := t.findAttempt(q.Ref); ok {
+		t = t.lifeWith(q.Ref, x.token)
+		if i, ok := t.findAttempt(q.Ref); ok && (t.attempts[i].token == x.token || !t.forgets()) {
 			c.checkRequest(t, i, id, x)
 			return
 		}
 	}
-	if c.requests[id] != nil {
-		c.faults.add(Fault{"P10", q.Task, topic, r.Partition, r.Offset, "the request " + id + " was written twice"})
-		return
+	for other := c.requests[id]; other != nil; other = other.next {
+		if other.token == x.token {
+			c.faults.add(Fault{"P10", q.Task, topic, r.Partition, r.Offset, "the request " + id + " was written twice"})
+			return
+		}
 	}
+	x.next = c.requests[id] // of another task with this id, whose events come later
 	c.requests[id] = x
 }
 
@@ -83,25 +113,55 @@ func (c *Checker) started(t *task, step int, f *events.AttemptStarted) {
 		return
 	}
 	id := events.RequestID(t.id, events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt})
-	if x := c.requests[id]; x != nil {
-		delete(c.requests, id)
+	if x := c.takeRequest(t, id, sumOfText(f.TokenHash)); x != nil {
 		c.checkRequest(t, len(t.attempts)-1, id, x)
 	}
 }
 
+// takeRequest removes the request of an attempt from those that were fed before their attempts; nil: there is none. If the
+// id of the task may be forgotten, a request with another token is of another task.
+func (c *Checker) takeRequest(t *task, id string, token uint64) *request {
+	var before *request
+	for x := c.requests[id]; x != nil; before, x = x, x.next {
+		if x.token != token && t.forgets() {
+			continue
+		}
+		switch {
+		case before != nil:
+			before.next = x.next
+		case x.next != nil:
+			c.requests[id] = x.next
+		default:
+			delete(c.requests, id)
+		}
+		return x
+	}
+	return nil
+}
+
+// forgets reports whether the id of the task, or of an earlier one, may be forgotten.
+func (t *task) forgets() bool { return t.earlier != nil || t.plan != nil && t.plan.DedupeFor > 0 }
+
 // checkRequest compares a request with its attempt.
 func (c *Checker) checkRequest(t *task, i int, id string, x *request) {
 	a, what := &t.attempts[i], ""
-	kind := kindsOfRun[a.run]
-	agent, operation := t.plan.Agent(int(a.step), kind)
+	kind := kindsOfRun[a.run()]
+	plan, step := c.planOfAttempt(t, a)
+	agent, operation, heartbeat := "", x.operation, x.heartbeat
+	if plan == nil {
+		agent = strings.TrimPrefix(x.topic, topicRequests)
+	} else {
+		agent, operation = plan.Agent(step, kind)
+		heartbeat = plan.AttemptsOf(step, kind).Heartbeat
+	}
 	g := c.given[t]
 	switch {
 	case a.asked:
 		what = "the request " + id + " was written twice"
 	case a.token != x.token:
 		what = "the request " + id + " has another token than its attempt: its reply will be refused"
-	case t.plan.AttemptsOf(int(a.step), kind).Heartbeat != x.heartbeat:
-		what = fmt.Sprintf("the request %s has a heartbeat of %s, its attempt one of %s", id, x.heartbeat, t.plan.AttemptsOf(int(a.step), kind).Heartbeat)
+	case heartbeat != x.heartbeat:
+		what = fmt.Sprintf("the request %s has a heartbeat of %s, its attempt one of %s", id, x.heartbeat, heartbeat)
 	case a.due != x.due:
 		what = fmt.Sprintf("the request %s is to be complete by %s, its attempt by %s", id, instant(x.due), instant(a.due))
 	case x.operation != operation || x.topic != topicRequests+agent:
@@ -112,6 +172,8 @@ func (c *Checker) checkRequest(t *task, i int, id string, x *request) {
 		what = fmt.Sprintf("the request %s has another traceparent than its task", id)
 	case g != nil && kind == events.Do && g.inputs[a.step] != x.value:
 		what = fmt.Sprintf("the request %s has another value than the input of step %q", id, t.plan.Steps[a.step].ID)
+	case kind == events.Check && !c.asksAboutLast(t, i, x.of):
+		what = fmt.Sprintf("the request %s asks about the key %s; the attempt before has another key, or another input", id, x.of.key)
 	case t.open != nil && t.open.runs != nil:
 		if run := t.open.run(int(a.step), kind); run.attempt == int(a.number) && run.key != x.key {
 			what = fmt.Sprintf("the request %s has the key %s, its attempt %s", id, x.key, run.key)
@@ -123,6 +185,19 @@ func (c *Checker) checkRequest(t *task, i int, id string, x *request) {
 	if what != "" {
 		c.faults.add(Fault{"P10", t.id, x.topic, x.partition, x.offset, what})
 	}
+}
+
+// asksAboutLast reports whether a check asks about the key and the input of its step's last attempt before it.
+func (c *Checker) asksAboutLast(t *task, i int, of askedOf) bool {
+	step := t.attempts[i].step
+	for j := i - 1; j >= 0; j-- {
+		if a := &t.attempts[j]; a.step == step && kindsOfRun[a.run()] == events.Do {
+			g := c.given[t]
+			return (g == nil || g.inputs[step] == of.input) &&
+				(a.generation >= manyGenerations || ends(of.key, c.ownKey(t, int(step), events.Do, uint16(a.generation))))
+		}
+	}
+	return true // a check without an attempt is another fault
 }
 
 func instant(ms int64) string { return time.UnixMilli(ms).UTC().Format(events.TimeLayout) }

@@ -13,13 +13,13 @@ var checkRules map[events.Verb]*factRule
 
 func init() {
 	checkRules = map[events.Verb]*factRule{
-		events.VerbStarted: {from: byRecoveries, begins: true, attempted: (*eventCheck).checkBegun, arms: attemptTimer, count: (*eventCheck).countStarted},
+		events.VerbStarted: {from: byRecoveries, begins: true, attempted: (*eventCheck).checkBegun, arms: attemptTimer, count: (*eventCheck).countStarted, asks: asksChecked},
 		events.VerbCompleted: {from: byReplies, only: true, promise: "P3", attempted: (*eventCheck).checkAnswered,
 			count: (*eventCheck).countChecked, lead: leadChecked},
 		events.VerbFailed: {from: []events.Inbox{events.Replies, events.Recoveries}, begins: true, loose: true,
 			attempted: (*eventCheck).unsent, arms: failedTimer, count: (*eventCheck).countFailed, lead: leadFailed},
 		events.VerbRejected: {from: byReplies, only: true, promise: "P3", count: (*eventCheck).countCheckRejected, lead: leadRejected},
-		events.VerbExpired:  {from: byRecoveries, only: true, promise: "P4", loose: true, count: (*eventCheck).countExpired},
+		events.VerbExpired:  {from: byRecoveries, only: true, promise: "P4", loose: true, attempted: (*eventCheck).expired, count: (*eventCheck).countExpired},
 		events.VerbWaiting: {from: byRecoveries, own: true, promise: "P4", wait: true, attempted: (*eventCheck).waited,
 			arms: waitingTimer, count: (*eventCheck).countWait, asks: asksWait},
 		events.VerbErrored: {from: byRecoveries, begins: true, attempted: (*eventCheck).gaveUp, count: (*eventCheck).countUnchecked},
@@ -50,6 +50,7 @@ func (s *eventCheck) beginCheck() {
 	r := s.run
 	if attempt := s.t.open.run(s.index, events.Do).attempt; r.of != attempt {
 		r.of, r.fresh, r.failures, r.cooled, r.code, r.final, r.notBefore = attempt, 0, 0, false, 0, false, time.Time{}
+		r.failedAt, r.waits, r.granted = time.Time{}, false, false
 	}
 }
 
@@ -88,8 +89,24 @@ func (s *eventCheck) checkBegun(attempts events.Attempts) (promise, what string)
 		return "P23", fmt.Sprintf("a check of step %q, which is in error, and doesn't catch it", s.about.Step)
 	case s.run.checked == own.attempt:
 		return "P23", fmt.Sprintf("a second check of attempt %d of step %q", own.attempt, s.about.Step)
+	case !s.precedesUndo() && s.mayRetryStep() && s.e.At.Before(own.notBefore):
+		return "P23", fmt.Sprintf("a check of step %q %s before the wait for its next attempt was over", s.about.Step, own.notBefore.Sub(s.e.At))
 	}
 	return s.begun(attempts)
+}
+
+// mayRetryStep reports whether the budget of the step allows another attempt after the check.
+func (s *eventCheck) mayRetryStep() bool {
+	own, most := s.t.open.run(s.index, events.Do), s.t.open.state.Plan.AttemptsOf(s.index, events.Do).MaxAttempts
+	return !own.final && (own.failures < most || own.cooled && own.failures == most)
+}
+
+// asksChecked returns what a supervisor asks for when a check begins instead: the next attempt, or to give up.
+func asksChecked(s *eventCheck) []events.Action {
+	if s.fired.Kind == events.Check || s.mayRetryStep() {
+		return toGoOn
+	}
+	return toGiveUp
 }
 
 // askedBefore checks that an unknown effect was asked about before what follows, and that what follows isn't against the
@@ -109,11 +126,15 @@ func (s *eventCheck) askedBefore(what string) (string, string) {
 	return "", ""
 }
 
-// checkAnswered checks that a step that a check completed has no error.
+// checkAnswered checks that the parts of an answer fit: only what happened has an output, and an answer that can't be used
+// says nothing.
 func (s *eventCheck) checkAnswered(events.Attempts) (promise, what string) {
 	f, ok := s.e.Fact.(*events.CheckCompleted)
 	if ok && f.Became != events.BecameUnknown && f.Error != nil {
 		return "P23", fmt.Sprintf("the answer to a check of step %q can't be used, and says %s", f.Step, f.Became)
+	}
+	if ok && f.Became != events.BecameCompleted && len(f.Output) > 0 {
+		return "P23", fmt.Sprintf("the answer to a check of step %q says %s, and has an output", f.Step, f.Became)
 	}
 	return "", ""
 }

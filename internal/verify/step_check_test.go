@@ -141,6 +141,30 @@ func TestChecks(t *testing.T) {
 			replied(silent(h).add(ask(1)), 1, []byte(`{}`))
 			h.raw(h.event(&events.CheckCompleted{Step: "a", Attempt: 1, Became: events.BecameCompleted, Error: &events.Error{Code: events.CodeBadCheck}}))
 		}},
+		{"P23: an output of what didn't happen", "P23", func(h *history) {
+			replied(silent(h).add(ask(1)), 1, events.CheckAnswer(events.BecameNone, nil))
+			h.raw(h.event(&events.CheckCompleted{Step: "a", Attempt: 1, Became: events.BecameNone, Output: []byte(`1`)}))
+		}},
+		{"P23: asked before the wait for the next attempt is over", "P23", func(h *history) {
+			checkable(h).submit().add(do("a", 1)).later(time.Millisecond).reply("a", events.Do, 1, events.Failed)
+			h.add(&events.AttemptFailed{Kind: events.Do, Step: "a", Attempt: 1, Effect: events.EffectUnknown}).recovery("a", events.Do, events.ActionRetry)
+			h.raw(h.event(ask(1)))
+		}},
+		{"P4: the recovery asks to give up, and the next attempt would begin", "P4", func(h *history) {
+			checkable(h).submit().add(do("a", 1))
+			h.at = h.timer("a", events.Do).Due
+			h.recovery("a", events.Do, events.ActionWait).add(&events.AttemptExpired{Kind: events.Do, Step: "a", Attempt: 1})
+			h.add(&events.AttemptWaiting{Kind: events.Do, Step: "a", Attempt: 1})
+			h.at = h.timer("a", events.Do).Due
+			h.recovery("a", events.Do, events.ActionHold)
+			h.raw(h.event(ask(1)))
+		}},
+		{"P22: a check ends by silence", "P22", func(h *history) {
+			silent(h).add(ask(1))
+			h.at = h.timer("a", events.Check).Due
+			h.recovery("a", events.Check, events.ActionHold)
+			h.raw(h.event(&events.AttemptExpired{Kind: events.Check, Step: "a", Attempt: 1, Silence: time.Second}))
+		}},
 		{"P3: another answer than the reply's", "P3", func(h *history) {
 			replied(silent(h).add(ask(1)), 1, events.CheckAnswer(events.BecameUnknown, nil))
 			h.raw(h.event(&events.CheckCompleted{Step: "a", Attempt: 1, Became: events.BecameNone}))

@@ -10,6 +10,9 @@ import (
 // small and is kept.
 type task struct {
 	id        string
+	name      string // in idempotency keys: events.Task.KeyName
+	earlier   *task  // had the id before, and was forgotten; nil: none was
+	forgetAt  int64  // of an ended task: from when on its id may be forgotten, in ms; 0: never
 	partition int32
 	broken    bool
 	keep      bool // cancelled, and completed steps aren't undone
@@ -25,6 +28,7 @@ type task struct {
 	// content is a hash of the inputs and outputs. whole is a hash of the rest of a processed task (reopen.go).
 	content, whole uint64
 	signals        []uint64 // hashes of the signals received
+	family         *family  // nil: it is no child and has none
 	open           *open    // nil: the task has ended and isn't kept
 }
 
@@ -60,12 +64,12 @@ type attempt struct {
 	token   uint64 // a hash of its token hash
 	// below is the offset of the replies' partition below which all replies had been decided when the attempt ended. It
 	// isn't set for running attempts.
-	below  int64
-	step   uint16
-	number uint16
-	run    uint8 // runNumber
-	ended  bool
-	asked  bool // its request was fed
+	below      int64
+	step       uint16
+	number     uint16
+	runAndPlan uint8 // runNumber, and the number of migrations before the attempt (migrate.go)
+	ended      bool
+	asked      bool // its request was fed
 	// generation is that of the attempt's key; manyGenerations: that or a later one.
 	generation uint8
 }
@@ -83,10 +87,13 @@ type open struct {
 	erred  int   // steps
 	// uncaught is the number of steps whose undo is complete, so that they must be caught.
 	uncaught int
-	cut      *cutDecision // the previous decision, if it was incomplete; nil: it wasn't
-	gaveUp   gaveUp
+	// unwithdrawn is true between the two events of a withdrawal that begins an undo.
+	unwithdrawn bool
+	cut         *cutDecision // the previous decision, if it was incomplete; nil: it wasn't
+	gaveUp      gaveUp
 	// signals are the signals that the task received, in the order of the log.
 	signals []signal
+	items   map[int]*items // by step
 }
 
 // gaveUp is the last event that put a run in error. The decision about its task that follows must have the same error.
@@ -109,6 +116,9 @@ type run struct {
 	failures  int    // failures since then
 	cooled    bool   // a cool-down was granted
 	notBefore time.Time
+	failedAt  time.Time // when the timer of its last failure was due, until its wait is decided; zero: it hasn't failed, or it waits
+	waits     bool      // its next attempt was granted, and hasn't begun
+	granted   bool      // by the plan that its task had before a migration
 	key       string
 	err       uint64 // a hash of the error that ended a step; 0: unknown
 	catches   bool   // the step catches it
@@ -171,11 +181,14 @@ func (t *task) settle(keep bool) (was *open) {
 	t.state, t.keep = s.State, s.Keep
 	if !keep {
 		t.content += sumOfContent(s)
+		if s.Seq == 1 { // it may be kept for later events
+			t.content += sumOfInput(s)
+		}
 	}
 	if s.State == events.StateProcessed {
 		t.whole = t.sumOfProcessed()
 		if keep {
-			t.content = sumOfContent(s)
+			t.content = sumOfInput(s) + sumOfContent(s)
 		}
 	}
 	if keep {
@@ -186,7 +199,9 @@ func (t *task) settle(keep bool) (was *open) {
 		return was
 	}
 	// The fold doesn't need this data.
-	s.Input, s.Output, s.Labels, s.Error = nil, nil, nil, nil
+	if s.Output, s.Labels, s.Error = nil, nil, nil; !s.NeedsInput() {
+		s.Input = nil
+	}
 	for i := range s.Steps {
 		st := s.OwnStep(i)
 		st.Input, st.Output, st.Error, st.Progress = nil, nil, nil, nil
@@ -205,7 +220,7 @@ func (t *task) findAttempt(ref events.RequestRef) (int, bool) {
 	}
 	for j := range t.attempts {
 		a := &t.attempts[j]
-		if int(a.step) == i && int(a.number) == ref.Attempt && a.run == runNumber(ref.Kind) {
+		if int(a.step) == i && int(a.number) == ref.Attempt && a.run() == runNumber(ref.Kind) {
 			return j, true
 		}
 	}

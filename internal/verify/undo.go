@@ -18,6 +18,9 @@ func (s *eventCheck) undoOrder() (promise, what string) {
 	if s.t.open.state.Ending == "" {
 		return s.mayCatch()
 	}
+	if s.t.plan.Steps[s.index].StepKind.HasChildren() && s.t.steps[s.index].flags.has(unknown) {
+		return "", "" // children that ran are withdrawn at once, whatever else runs
+	}
 	for i := range s.t.open.runs {
 		if s.t.open.runs[i].running {
 			return "P6", fmt.Sprintf("undo of step %q begins while step %q runs", s.slot.Step, s.t.plan.Steps[i/runsPerStep].ID)

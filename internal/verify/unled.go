@@ -74,6 +74,9 @@ func (f *finish) refused() map[inboxPart]int64 {
 func (f *finish) unled(at place, x *input) (promise, what string) {
 	t, dead := f.c.tasks[x.task], f.c.dead[at].why != ""
 	visible := dead || !f.c.o.Deadletters
+	if t != nil && at.inbox == events.Replies {
+		t = t.lifeWith(x.ref, x.token)
+	}
 	switch {
 	case x.unreadable != "" && !visible:
 		return "P15", fmt.Sprintf("can't be used (%s), and there is no dead letter of it", x.unreadable)
@@ -83,13 +86,14 @@ func (f *finish) unled(at place, x *input) (promise, what string) {
 		return "", ""
 	case x.where != at.partition:
 		return f.forwarded(at, x)
-	case t != nil && t.broken, t == nil && f.c.hasTimeRange():
+	case t != nil && t.anyBroken(), t == nil && f.c.hasTimeRange(), x.action == events.ActionForget:
 		return "", ""
 	}
 	if at.inbox == events.Recoveries {
 		f.report.Recoveries.Rejected++
 	}
 	switch {
+	case x.withdraws: // finish.checkChildren checks what became of it
 	case t == nil && at.inbox == events.Controls: // it is refused in an answer
 	case t == nil && !visible && at.inbox == events.Tasks:
 		return "P10", "a submission was consumed; its task isn't in the log, and there is no dead letter of it"
@@ -98,7 +102,7 @@ func (f *finish) unled(at place, x *input) (promise, what string) {
 	case t != nil && f.c.recreated(at.inboxPart): // offsets in its events may be of the earlier topic
 	case t != nil && at.inbox == events.Replies:
 		return f.unheard(t, at, x)
-	case t != nil && at.inbox == events.Signals && !visible && t.plan != nil:
+	case t != nil && at.inbox == events.Signals && !visible && t.plan != nil && t.earlier == nil:
 		return t.unheardSignal(x)
 	case t != nil && at.inbox == events.Tasks && !visible && t.plan != nil:
 		return t.again(at, x)
@@ -109,6 +113,9 @@ func (f *finish) unled(at place, x *input) (promise, what string) {
 // again checks a submission of an existing task that led to no event. It must be equal and later (P10). A different
 // submission under the id must be a dead letter (P15).
 func (t *task) again(at place, x *input) (promise, what string) {
+	for x := sumOfText(x.says); t.earlier != nil && x != t.digest; {
+		t = t.earlier // it may have been a repeated submission of that one
+	}
 	switch {
 	case sumOfText(x.says) != t.digest:
 		return "P15", "is another submission under the id of a task, and there is no dead letter of it"
@@ -131,7 +138,7 @@ func (f *finish) forwarded(at place, x *input) (promise, what string) {
 // after the attempt began, and its offset is below that of a reply which led to an event before the attempt ended.
 func (f *finish) unheard(t *task, at place, x *input) (promise, what string) {
 	i, ok := t.findAttempt(x.ref)
-	if !ok || x.at <= t.attempts[i].started {
+	if !ok || x.at <= t.attempts[i].started || x.item != nil { // an item may have been withdrawn meanwhile
 		return "", ""
 	}
 	a := &t.attempts[i]
@@ -148,8 +155,8 @@ func (f *finish) unheard(t *task, at place, x *input) (promise, what string) {
 		}
 		return "P15", fmt.Sprintf("a reply of %s hasn't its token, and there is no dead letter of it", events.RequestID(t.id, x.ref))
 	}
-	if x.outcome == events.Progress {
-		return "", "" // it may have come too soon after another
+	if x.outcome == events.Progress || x.outcome == events.Resumed {
+		return "", "" // it may have come too soon after another, or not after a hold
 	}
 	return "P10", fmt.Sprintf("a reply of %s was consumed while the attempt ran, and led to nothing", events.RequestID(t.id, x.ref))
 }
@@ -166,7 +173,7 @@ func (f *finish) hasToken(t *task, x *input) bool {
 // causeless reports events whose input is missing (P10).
 func (f *finish) causeless(in *inbox) {
 	for offset, l := range in.leads.all() {
-		if t := f.c.tasks[l.task]; in.whole(offset) && (t == nil || !t.broken) {
+		if t := f.c.tasks[l.task]; in.whole(offset) && (t == nil || !t.anyBroken()) {
 			f.faults.add(Fault{"P10", l.task, topicEvents, l.partition, l.offset,
 				fmt.Sprintf("%s comes of %s, and there is no such record", l.fact, events.Cause{Inbox: l.inbox, Partition: l.partition, Offset: offset})})
 		}

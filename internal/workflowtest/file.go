@@ -243,7 +243,7 @@ func (f *File) readScripts(r *reader, n ast.Node) scripts {
 	all := scripts{}
 	known := f.callable()
 	for _, m := range r.members(n, "replies") {
-		if !slices.Contains(known, m.name) {
+		if !slices.Contains(known, withoutItem(m.name)) {
 			r.fault(m.key, fmt.Sprintf("nothing in %s calls %q", f.Definition.Key(), m.name), "use one of "+strings.Join(known, ", "))
 			continue
 		}
@@ -276,6 +276,10 @@ func (f *File) callable() []string {
 		s := &f.Definition.Steps[i]
 		if s.StepKind().CallsAgent() {
 			add(s.ID, s.Agent, s.Operation)
+		}
+		if s.StepKind() == events.WorkflowStep {
+			add(s.ID, childAgent, s.Workflow)
+			add(s.ID+"/"+string(events.Undo), childAgent, s.Workflow+"/"+string(events.Undo))
 		}
 		if u := s.Undo; u != nil {
 			agent := u.Agent

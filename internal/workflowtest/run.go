@@ -84,8 +84,10 @@ type simulation struct {
 	offset   int64
 	task     *events.Task
 	timers   events.Timers
-	asked    map[uint64]*asked // by the seq of the event that armed the timer
-	planned  []*input          // to come, in the order in which they were planned
+	items    map[string]*itemTask // the tasks of items, by id
+	order    []string             // the ids of those that are open, in the order in which they started
+	asked    map[armedBy]*asked
+	planned  []*input // to come, in the order in which they were planned
 	inputs   map[string]json.RawMessage
 	timeline timeline
 	fault    error // the first mistake that the case revealed
@@ -111,7 +113,7 @@ type asked struct {
 
 func newSimulation(f *File, c *Case) *simulation {
 	s := &simulation{file: f, c: c, catalog: &scheduler.CompiledDefinitions{}, requests: map[string]int32{}, now: c.start,
-		asked: map[uint64]*asked{}, inputs: map[string]json.RawMessage{}, timeline: newTimeline(f.Definition, c.start)}
+		items: map[string]*itemTask{}, asked: map[armedBy]*asked{}, inputs: map[string]json.RawMessage{}, timeline: newTimeline(f.Definition, c.start)}
 	s.catalog.Rejected = func(key string, err error) { s.fail(fmt.Errorf("%s: %w", key, err)) }
 	s.catalog.Apply(&events.Record{Key: []byte(f.Definition.Key()), Value: f.Definition.JSON()})
 	for _, agent := range f.Definition.Agents() {
@@ -129,7 +131,7 @@ func (s *simulation) run() error {
 	}
 	for range maxInputs {
 		s.planActions()
-		next, timer, at := s.next()
+		next, timer, of, at := s.next()
 		switch {
 		case s.fault != nil:
 			return s.fault
@@ -144,7 +146,7 @@ func (s *simulation) run() error {
 			s.deliver(next)
 		default:
 			s.now = at
-			s.fire(timer)
+			s.fire(of, timer)
 		}
 	}
 	return s.faultAt(s.c.Line, fmt.Sprintf("the task goes round: stopped after %d inputs", maxInputs), "bound its retries, or give the case `until`")
@@ -156,23 +158,29 @@ func (s *simulation) faultAt(line int, what, fix string) error {
 
 // next returns what comes first: an input or a timer. Inputs of an instant come before timers, in the order in which
 // they were planned, since a reply in time wins. Nothing comes once the task has ended and no person will act.
-func (s *simulation) next() (next *input, timer *events.Armed, at time.Time) {
+func (s *simulation) next() (next *input, timer *events.Armed, of string, at time.Time) {
 	for _, p := range s.planned {
 		if (s.task.Open() || p.person) && (next == nil || p.at.Before(at)) {
 			next, at = p, p.at
 		}
 	}
-	for i := range s.timers.Armed {
-		a := &s.timers.Armed[i]
-		due := later(a.Timer.Due, s.now)
-		if asked := s.asked[a.Timer.Seq]; asked != nil {
-			due = later(asked.until, due)
-		}
-		if next == nil && timer == nil || due.Before(at) {
-			next, timer, at = nil, a, due
+	look := func(id string, timers *events.Timers) {
+		for i := range timers.Armed {
+			a := &timers.Armed[i]
+			due := later(a.Timer.Due, s.now)
+			if asked := s.asked[armedBy{id, a.Timer.Seq}]; asked != nil {
+				due = later(asked.until, due)
+			}
+			if next == nil && timer == nil || due.Before(at) {
+				next, timer, of, at = nil, a, id, due
+			}
 		}
 	}
-	return next, timer, at
+	look(s.c.submission.ID, &s.timers)
+	for _, id := range s.order {
+		look(id, &s.items[id].timers)
+	}
+	return next, timer, of, at
 }
 
 func later(a, b time.Time) time.Time {
@@ -203,13 +211,13 @@ func (s *simulation) planActions() {
 }
 
 // fire does what a supervisor does about a due timer.
-func (s *simulation) fire(a *events.Armed) {
-	state := s.asked[a.Timer.Seq]
+func (s *simulation) fire(task string, a *events.Armed) {
+	state := s.asked[armedBy{task, a.Timer.Seq}]
 	if state == nil {
 		state = &asked{}
-		s.asked[a.Timer.Seq] = state
+		s.asked[armedBy{task, a.Timer.Seq}] = state
 	}
-	recovery, snooze := supervisor.Ask(&events.Due{Task: s.task.ID, Armed: *a, Asked: state.times}, s.now)
+	recovery, snooze := supervisor.Ask(&events.Due{Task: task, Armed: *a, Asked: state.times}, s.now)
 	state.times++
 	state.until = s.now.Add(snooze)
 	if recovery != nil {
@@ -224,16 +232,14 @@ func (s *simulation) deliver(in *input) {
 	if s.observeInput != nil {
 		s.observeInput(&in.record)
 	}
-	_, decoded, err := events.DecodeInput(in.inbox, &in.record)
+	id, decoded, err := events.DecodeInput(in.inbox, &in.record)
 	var d scheduler.Decision
 	if err == nil {
-		d = scheduler.Decide(s.task.Clone(), decoded, events.Cause{Inbox: in.inbox, Offset: s.offset}, s.env())
+		d = scheduler.Decide(s.taskOf(id).Clone(), decoded, events.Cause{Inbox: in.inbox, Offset: s.offset}, s.env())
 	} else if !errors.As(err, &d.Unusable) {
 		s.fail(err)
 	}
-	if d.Task != nil {
-		s.task = d.Task
-	}
+	s.keep(d.Task)
 	if d.Unusable != nil {
 		d.Records = append(d.Records, events.Deadletter(events.DefaultNamespace, source, &in.record, d.Unusable))
 		s.timeline.note(s.now, in.what+" is a dead letter: "+d.Unusable.Error())
@@ -250,7 +256,7 @@ func (s *simulation) deliver(in *input) {
 
 // fail keeps the first mistake.
 func (s *simulation) fail(err error) {
-	if s.fault == nil {
+	if s.fault == nil && err != nil {
 		s.fault = err
 	}
 }
@@ -271,14 +277,23 @@ func (s *simulation) read(r *events.Record, in *input) {
 	case ns.Events():
 		var e *events.Event
 		if e, err = events.DecodeEvent(r); err == nil {
-			s.timers.Evolve(e)
-			s.timeline.event(e, r)
+			s.evolve(e, r)
 		}
 	case ns.Answers():
 		var a *events.Answer
 		if a, err = events.DecodeAnswer(r); err == nil && !a.Accepted {
 			s.timeline.note(s.now, in.what+" is refused: "+strings.TrimPrefix(a.Reason, in.what+": "))
 		}
+	case ns.Inbox(events.Tasks), ns.Inbox(events.Replies): // between the task and those of its items
+		if of, err := s.child(r); of || err != nil {
+			s.fail(err)
+			return
+		}
+		inbox, what := events.Tasks, "submission"
+		if r.Topic == ns.Inbox(events.Replies) {
+			inbox, what = events.Replies, "reply"
+		}
+		s.planned = append(s.planned, &input{at: s.now, inbox: inbox, record: *r, what: what + " of an item"})
 	case ns.Alerts(), ns.Notifications(), ns.Deadletters():
 	default:
 		agent, isRequest := strings.CutPrefix(r.Topic, ns.Requests(""))
@@ -294,7 +309,7 @@ func (s *simulation) read(r *events.Record, in *input) {
 
 // call plans the scripted reply to a request.
 func (s *simulation) call(agent string, q *events.Request) {
-	run := runName(q.Ref)
+	run := s.runOf(q)
 	value, undoOf := q.Value, ""
 	switch q.Ref.Kind {
 	case events.Undo:
@@ -313,8 +328,12 @@ func (s *simulation) call(agent string, q *events.Request) {
 	if undoOf == string(events.EffectUnknown) {
 		what += " undo_of=unknown" // whether there is anything to undo
 	}
-	s.timeline.request(q.Ref, what)
-	s.inputs[run] = value
+	if run == runName(q.Ref) {
+		s.timeline.request(q.Ref, what)
+	} else {
+		s.timeline.add(s.now, "item.called", fmt.Sprintf("%s (%d)", run, q.Ref.Attempt), what)
+	}
+	s.inputs[run], s.inputs[runName(q.Ref)] = value, value
 	reply, line := s.replyTo(run, agent+"."+q.Operation, q.Ref.Attempt)
 	if reply != nil {
 		s.planProgress(q, reply, run, 1, reply.After)
@@ -335,7 +354,7 @@ func (s *simulation) call(agent string, q *events.Request) {
 func (s *simulation) replyTo(run, operation string, attempt int) (reply *Reply, line int) {
 	line = s.c.Line
 	for _, all := range []scripts{s.c.replies, s.file.replies} {
-		for _, name := range []string{run, operation} {
+		for _, name := range []string{run, withoutItem(run), operation} {
 			script := all[name]
 			switch {
 			case script == nil:

@@ -27,6 +27,9 @@ func newTimeline(d *workflow.Definition, start time.Time) timeline {
 	t := timeline{start: start}
 	for i := range d.Steps {
 		t.stepWidth = max(t.stepWidth, len(d.Steps[i].ID)+len(" (1)"))
+		if d.Steps[i].ForEach != "" {
+			t.stepWidth = max(t.stepWidth, len(d.Steps[i].ID)+len("[0]/undo (1)"))
+		}
 	}
 	return t
 }
@@ -78,7 +81,7 @@ func (t *timeline) request(ref events.RequestRef, what string) {
 
 // leftOut are the members of an event that the timeline doesn't show, or shows in another way.
 var leftOut = []string{"at", "cause", "epoch", "prev", "sum", "due", "policy", "queued", "step", "kind", "attempt", "agent", "operation", "idempotency_key",
-	"token_hash", "input", "task_input", "output", "error", "by_claimed", "why", "request_id", "instance", "plan", "digest", "workflow", "version",
+	"child", "token_hash", "token", "input", "task_input", "output", "error", "by_claimed", "why", "request_id", "instance", "plan", "digest", "workflow", "version",
 	"traceparent", "reply_to", "labels", "priority", "complete_by", "until", "wait_ms", "processed", "data"}
 
 // detail says what else an event holds: its error, its value, who asked for it, when its timer is due, and further
@@ -119,7 +122,7 @@ func (t *timeline) detail(e *events.Event, about *events.About, value []byte) st
 // showsValue reports whether the JSON value of a fact is shown: an output, and not what the case itself says or an agent
 // is asked.
 func showsValue(about *events.About) bool {
-	return about.Phase != events.PhaseStarted && about.Verb != events.VerbReceived && about.Verb != events.VerbUndoing
+	return about.Phase != events.PhaseStarted && (about.Phase != events.PhaseBegan || about.StepKind != events.WorkflowStep) && about.Verb != events.VerbReceived && about.Verb != events.VerbUndoing
 }
 
 // memberText prints a member's value: a word without quotes.

@@ -58,7 +58,7 @@ func verifyCase(f *File, c *Case) string {
 			checker.Deadletter(r)
 		case ns.Alerts():
 			checker.Alert(r)
-		case ns.Answers(), ns.Notifications():
+		case ns.Answers(), ns.Notifications(), ns.Inbox(events.Tasks), ns.Inbox(events.Replies): // inputs of other tasks
 		default:
 			checker.Request(r)
 		}

@@ -3,7 +3,10 @@ package onkafka
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/waybill-run/waybill/agent"
 	"github.com/waybill-run/waybill/events"
@@ -12,6 +15,7 @@ import (
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
+	"github.com/waybill-run/waybill/internal/registry"
 	"github.com/waybill-run/waybill/internal/replay"
 	"github.com/waybill-run/waybill/scheduler"
 	"github.com/waybill-run/waybill/workflow"
@@ -42,22 +46,35 @@ func (c *Groups) Agents(ctx context.Context) ([]consoleapi.Agent, error) {
 	}
 	list := make([]consoleapi.Agent, 0, len(topics))
 	for name, partitions := range topics {
-		state, err := c.Agent(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		circuit := agent.CircuitUnknown
-		if state.Members > 0 { // without members, committed circuit states are stale
-			circuits, err := agentsession.Circuits(ctx, c.Admin, c.Namespace.AgentGroup(name), c.Namespace.Requests(name))
-			if err != nil {
-				return nil, err
-			}
-			circuit = agent.WorstCircuit(circuits)
-		}
-		list = append(list, consoleapi.Agent{Agent: name, Partitions: partitions, Members: state.Members, Lag: state.Lag, Circuit: circuit})
+		list = append(list, consoleapi.Agent{Agent: name, Partitions: partitions})
 	}
 	slices.SortFunc(list, func(a, b consoleapi.Agent) int { return cmp.Compare(a.Agent, b.Agent) })
-	return list, nil
+	asking, ctx := errgroup.WithContext(ctx)
+	asking.SetLimit(agentsAtOnce)
+	for i := range list {
+		asking.Go(func() error { return c.describeAgent(ctx, &list[i]) })
+	}
+	return list, asking.Wait()
+}
+
+// agentsAtOnce bounds the groups of agents that are asked for in parallel.
+const agentsAtOnce = 8
+
+// describeAgent sets the members, lag and circuit of an agent.
+func (c *Groups) describeAgent(ctx context.Context, a *consoleapi.Agent) error {
+	state, err := c.Agent(ctx, a.Agent)
+	if err != nil {
+		return err
+	}
+	a.Members, a.Lag, a.Circuit = state.Members, state.Lag, agent.CircuitUnknown
+	if state.Members == 0 {
+		return nil // committed circuit states are stale
+	}
+	circuits, err := agentsession.Circuits(ctx, c.Admin, c.Namespace.AgentGroup(a.Agent), c.Namespace.Requests(a.Agent))
+	if err == nil {
+		a.Circuit = agent.WorstCircuit(circuits)
+	}
+	return err
 }
 
 func (c *Groups) Agent(ctx context.Context, name string) (replay.AgentState, error) {
@@ -83,16 +100,16 @@ func AgentState(ctx context.Context, admin *kafkaadmin.Admin, ns events.Namespac
 
 func (c *Groups) Scheduling(ctx context.Context) (map[int32]console.Scheduling, error) {
 	ns := c.Namespace
-	group, err := c.Admin.DescribeGroup(ctx, ns.SchedulerGroup())
-	if err != nil {
-		return nil, err
-	}
-	lags, err := c.Admin.GroupLag(ctx, ns.SchedulerGroup())
-	if err != nil {
-		return nil, err
-	}
-	restores, err := c.Admin.RestoreProgress(ctx)
-	if err != nil {
+	var (
+		group    kafkaadmin.GroupState
+		lags     map[string]map[int32]int64
+		restores map[int32]kafkaadmin.RestoreProgress
+	)
+	asking, ctx := errgroup.WithContext(ctx)
+	asking.Go(func() (err error) { group, err = c.Admin.DescribeGroup(ctx, ns.SchedulerGroup()); return err })
+	asking.Go(func() (err error) { lags, err = c.Admin.GroupLag(ctx, ns.SchedulerGroup()); return err })
+	asking.Go(func() (err error) { restores, err = c.Admin.RestoreProgress(ctx); return err })
+	if err := asking.Wait(); err != nil {
 		return nil, err
 	}
 	return schedulingOf(group.Members, restores, lags, ns.InboxTopics()), nil
@@ -123,6 +140,19 @@ func (c *Cluster) ReadWorkflows(ctx context.Context) error {
 	return err
 }
 
+func (c *Cluster) ApplyDefinition(ctx context.Context, d *workflow.Definition, by events.By) (existed bool, err error) {
+	existed, err = registry.ApplyBy(ctx, c.instance.Kafka, d, by)
+	if errors.Is(err, registry.ErrConflict) {
+		err = &versionExistsError{err}
+	}
+	return existed, err
+}
+
+// versionExistsError is a console.ErrVersionExists with the message of the registry.
+type versionExistsError struct{ error }
+
+func (*versionExistsError) Is(target error) bool { return target == console.ErrVersionExists }
+
 func (c *Cluster) Definition(name string, version int) (d *workflow.Definition, deleted bool) {
 	return c.definitions.Definition(name, version)
 }
@@ -130,7 +160,8 @@ func (c *Cluster) Definition(name string, version int) (d *workflow.Definition, 
 func (c *Cluster) Workflows() []console.Workflow {
 	var list []console.Workflow
 	for _, d := range c.definitions.All() {
-		w := console.Workflow{Name: d.Name, Version: d.Version, Agents: d.Agents(), Steps: make([]string, len(d.Steps)), Body: d.JSON()}
+		w := console.Workflow{Name: d.Name, Version: d.Version, Agents: d.Agents(), Steps: make([]string, len(d.Steps)), Body: d.JSON(),
+			Deprecated: c.definitions.Deprecation(d.Name, d.Version).View()}
 		for i := range d.Steps {
 			w.Steps[i] = d.Steps[i].ID
 		}

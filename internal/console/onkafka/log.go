@@ -75,25 +75,12 @@ func (l *Reader) Follow(from map[int32]int64) (console.Stream, error) {
 	return t, nil
 }
 
-func (l *Reader) Alerts(ctx context.Context, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
-	return l.readSince(ctx, l.Config.Namespace.Alerts(), since, fn)
+func (l *Reader) Alerts(ctx context.Context, from console.TopicPosition, fn func(*events.Record)) (console.TopicPosition, error) {
+	return l.readTopic(ctx, l.Config.Namespace.Alerts(), from, fn)
 }
 
-func (l *Reader) Deadletters(ctx context.Context, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
-	return l.readSince(ctx, l.Config.Namespace.Deadletters(), since, fn)
-}
-
-// readSince reads a topic. It skips partitions without a leader, and returns them.
-func (l *Reader) readSince(ctx context.Context, topic string, since time.Time, fn func(*events.Record)) (unread []int32, err error) {
-	in := logreader.Range{Since: since, Unavailable: func(p int32) { unread = append(unread, p) }}
-	_, err = l.Restorer.ReadAll(ctx, topic, in, func(rs []events.Record) error {
-		for i := range rs {
-			fn(&rs[i])
-		}
-		return nil
-	}, nil)
-	slices.Sort(unread)
-	return unread, err
+func (l *Reader) Deadletters(ctx context.Context, from console.TopicPosition, fn func(*events.Record)) (console.TopicPosition, error) {
+	return l.readTopic(ctx, l.Config.Namespace.Deadletters(), from, fn)
 }
 
 func (l *Reader) Waiting(ctx context.Context, id string) (*console.Waiting, error) {

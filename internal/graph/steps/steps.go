@@ -38,6 +38,8 @@ func OfPlan(p *events.Plan) []graph.Vertex {
 			v.What = s.Agent + "." + s.Operation
 		case s.Signal != "":
 			v.What = "signal " + s.Signal
+		case s.Workflow != "":
+			v.What = "workflow " + s.Workflow
 		}
 		if within := s.Attempts.CompleteWithin; within > 0 {
 			v.Notes = append(v.Notes, "within "+within.Round(time.Millisecond).String())
@@ -48,7 +50,7 @@ func OfPlan(p *events.Plan) []graph.Vertex {
 		if s.Check != nil {
 			v.Notes = append(v.Notes, "check "+s.Check.Agent+"."+s.Check.Operation)
 		}
-		if s.Undo != nil {
+		if s.Undo != nil && s.Undo.Agent != "" { // the withdrawal of a child has none
 			v.Notes = append(v.Notes, "undo "+s.Undo.Agent+"."+s.Undo.Operation)
 		}
 		vs[i] = v

@@ -89,6 +89,9 @@ func FormatPositionMark(topic string, event int64) string {
 	return markPrefix + topic + " " + strconv.FormatInt(event, 10)
 }
 
+// IsPositionMark reports whether a worker made a commit, according to its metadata.
+func IsPositionMark(metadata string) bool { return strings.HasPrefix(metadata, markPrefix) }
+
 // ParsePositionMark parses a mark. event is negative if it names none.
 func ParsePositionMark(metadata string) (topic string, event int64, ok bool) {
 	rest, ok := strings.CutPrefix(metadata, markPrefix)

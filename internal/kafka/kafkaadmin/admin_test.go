@@ -33,7 +33,7 @@ func TestCreateTopicsMakesANamespaceThatChecks(t *testing.T) {
 			want := kafkaadmin.CreateTopicsOptions{Partitions: 3, Agents: map[string]int32{"payments": 2, "shipping": 0}}
 			report, err := a.CreateTopics(ctx, want)
 			must(t, err)
-			if len(report) != int(events.Inboxes)+7+2 {
+			if len(report) != int(events.Inboxes)+9+2 {
 				t.Errorf("%d topics: %+v", len(report), report)
 			}
 			for _, r := range report {

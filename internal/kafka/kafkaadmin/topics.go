@@ -30,6 +30,8 @@ const (
 	notifyRetention      = 7 * 24 * time.Hour  // the longest outage of a notifier without loss
 	alertsRetention      = 30 * 24 * time.Hour // operators read them, possibly late
 	deadlettersRetention = 30 * 24 * time.Hour
+	batchesRetention     = 30 * 24 * time.Hour // more than the life of a batch
+	schedulesRetention   = 30 * 24 * time.Hour // more than the longest catch_up
 
 	keepForEver = "-1"
 
@@ -68,6 +70,8 @@ type topicSpec struct {
 	inPartition bool
 	// inbox: records in added partitions are forwarded by a worker to the right partition.
 	inbox bool
+	// single: readers read one partition.
+	single bool
 	// kept: neither retention time nor size may delete its records.
 	kept     bool
 	settings map[string]string
@@ -75,6 +79,9 @@ type topicSpec struct {
 
 // fits reports whether the topic may have this many partitions.
 func (s *topicSpec) fits(partitions int32) bool {
+	if s.single {
+		return partitions == 1
+	}
 	return !s.inPartition || partitions == s.partitions || s.inbox && partitions > s.partitions
 }
 
@@ -100,8 +107,8 @@ const definitionsLag = "604800000"
 
 // topicSpecs returns the specifications of all topics of a namespace. Topics that a scheduler writes in transactions
 // have the partition count of events, though only the inboxes require it. So a worker's transaction touches one
-// partition number in each of them, and an unavailable partition stops only the tasks of that number. definitions has
-// one partition: its readers need a total order and a single end.
+// partition number in each of them, and an unavailable partition stops only the tasks of that number. definitions,
+// batches and schedules have one partition: their readers need a total order and a single end.
 func topicSpecs(ns events.Namespace, partitions int32, agents map[string]int32) []topicSpec {
 	var specs []topicSpec
 	for _, t := range ns.InboxTopics() {
@@ -113,6 +120,8 @@ func topicSpecs(ns events.Namespace, partitions int32, agents map[string]int32) 
 		topicSpec{name: ns.Alerts(), partitions: partitions, settings: topicSettings("delete", alertsRetention)},
 		topicSpec{name: ns.Deadletters(), partitions: partitions, settings: topicSettings("delete", deadlettersRetention)},
 		topicSpec{name: ns.Notifications(), partitions: partitions, settings: topicSettings("delete", notifyRetention)},
+		topicSpec{name: ns.Batches(), partitions: 1, single: true, settings: topicSettings("delete", batchesRetention)},
+		topicSpec{name: ns.Schedules(), partitions: 1, single: true, settings: topicSettings("delete", schedulesRetention)},
 		topicSpec{name: ns.Snapshots(), partitions: partitions, settings: topicSettings("compact", 0)},
 		topicSpec{name: ns.Definitions(), partitions: 1, settings: topicSettings("compact", 0, "min.compaction.lag.ms", definitionsLag, "delete.retention.ms", definitionsLag)},
 	)

@@ -72,12 +72,12 @@ func keysOf(batch []byte) (keys []string, all bool) {
 	return keys, all
 }
 
-// namesTask reports whether an event's name agrees with its key. The claim of a partition has no key and no name.
+// namesTask reports whether an event's name agrees with its key. An event of a partition has no key and no name.
 func namesTask(r *kgo.Record, key string) bool {
 	for _, h := range r.Headers {
 		switch {
 		case key == "" && h.Key == events.HeaderType:
-			return string(h.Value) == (&events.PartitionClaimed{}).Type()
+			return string(h.Value) == (&events.PartitionClaimed{}).Type() || string(h.Value) == (&events.PartitionForgot{}).Type()
 		case key != "" && h.Key == events.HeaderID:
 			seq, of := strings.CutPrefix(string(h.Value), key+"/")
 			_, err := strconv.ParseUint(seq, 10, 63)

@@ -350,6 +350,8 @@ type Range struct {
 	Since time.Time
 	// From leaves out the offsets below it in each partition.
 	From int64
+	// Offsets leaves out the offsets below it in the partitions that it has, instead of older records.
+	Offsets map[int32]int64
 	// Concurrent allows concurrent calls of fn for different partitions. The calls for one partition are
 	// sequential.
 	Concurrent bool
@@ -478,6 +480,9 @@ func (r *Restorer) readBounds(ctx context.Context, topic string, in Range) (star
 	}
 	for p, start := range starts {
 		starts[p] = max(start, in.From)
+		if offset, has := in.Offsets[p]; has {
+			starts[p] = max(offset, in.From)
+		}
 	}
 	if in.Unavailable != nil {
 		err = r.omitUnavailable(ctx, topic, in, starts, ends)

@@ -76,7 +76,7 @@ func (l *Worker) placeOffsets(ctx context.Context, offsets map[string]map[int32]
 	for topic, ps := range offsets {
 		for p, given := range ps {
 			at := kafka.TopicPartition{Topic: topic, Partition: p}
-			c := fetched[at]
+			c := l.acceptReset(fetched[at], topic)
 			found := groupmember.Position{Topic: topic, Partition: p, Offset: c.Offset, Start: kafka.OffsetOrUnknown(starts, at), End: kafka.OffsetOrUnknown(ends, at), Metadata: c.Metadata}
 			from, atStart, fault := groupmember.JudgePosition(c, l.positions.ids[topic], found.Start, found.End)
 			if !atStart && l.isAhead(l.home(p), c, events) {

@@ -44,7 +44,7 @@ type Config struct {
 	kafka.Config
 	// Group is the consumer group.
 	Group string
-	// Owner is the worker's unique name in the namespace. Its transactional id is Namespace + "scheduler." + Owner, so
+	// Owner is the worker's unique name in the namespace. Its transactional id is Namespace + Role + "." + Owner, so
 	// opening a worker fences an earlier one with the same owner.
 	Owner string
 	// InstanceID makes a static member, which keeps its partitions if it opens again within the session timeout; empty:
@@ -63,6 +63,11 @@ type Config struct {
 	FetchMaxWait       time.Duration
 	// MaxPollRecords bounds what one Poll returns; zero: the default.
 	MaxPollRecords int
+	// Role is the part of the transactional id that follows the namespace; empty: "scheduler".
+	Role string
+	// AcceptsResets: a position that an operator committed for the group, without the worker's mark, is used. Otherwise it
+	// is reported, and the inbox is read from its start.
+	AcceptsResets bool
 	// Committed says which events of a partition the log has, see Restorer.Committed; nil: commits aren't compared with
 	// the log.
 	Committed func(ctx context.Context, p int32, offsets []int64) (has map[int64]bool, stable int64, err error)
@@ -270,7 +275,7 @@ func (l *Worker) options(life context.Context) []kgo.Opt {
 		// Ending a transaction delays a rebalance, and is bounded by the transaction timeout.
 		kgo.RebalanceTimeout(l.cfg.TransactionTimeout + l.cfg.SessionTimeout),
 
-		kgo.TransactionalID(kafka.TransactionalID(l.cfg.Config, l.cfg.Owner)),
+		kgo.TransactionalID(kafka.RoleTransactionalID(l.cfg.Config, l.cfg.Role, l.cfg.Owner)),
 		kgo.TransactionTimeout(l.cfg.TransactionTimeout),
 		kgo.ConcurrentTransactionsBackoff(kafka.TransactionBackoff),
 		kgo.RecordPartitioner(kafka.PartitionByKeyOrExplicit()),

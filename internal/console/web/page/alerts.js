@@ -16,7 +16,7 @@ const columns = [
 
 /** A page of alerts. open: only those of tasks that are still held. */
 export function AlertList({ open, page = '' }) {
-  const { data, problem } = useAnswer('/alerts', { open, page_token: page, limit: 50 }, { every: 5000 });
+  const { data, problem } = useAnswer('/alerts', { open, page_token: page, limit: 50 }, { every: 5000, on: ['alerts', 'holds'] });
   return html`<${Trouble} text=${problem} /><${Incomplete} answer=${data} />${data ? html`
     <${Table} label="Alerts" columns=${columns} rows=${data.alerts} keyOf=${(a) => `${a.partition}/${a.offset}${a.seq ? '' : ' topic'}`} none="No alerts." />
     ${data.next_page_token && html`<div class="pager"><a class="button" rel="next" href=${address(['alerts'], { page_token: data.next_page_token, open })}>Older (${data.left_off})</a></div>`}` : !problem && html`<${Loading} what="alerts" />`}`;

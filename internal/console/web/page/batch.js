@@ -1,55 +1,52 @@
-// A command for each of the selected tasks, with the result of each.
+// Orders of batches: one command to many tasks. The console runs them, so the page needn't stay open.
 
-import { useState } from 'preact/hooks';
-import { post, requestID, taskPath } from './api.js';
-import { closeDialog, Modal, openDialog } from './dialog.js';
+import { useEffect, useState } from 'preact/hooks';
+import { post, requestID } from './api.js';
+import { FormDialog, openDialog } from './dialog.js';
 import { html } from './html.js';
-import { TaskLink } from './parts.js';
+import { countText } from './format.js';
+import { State, TaskLink } from './parts.js';
+import { address, go } from './route.js';
 import { commandTexts } from './texts.js';
 
-/** The bar of the selected tasks. chosen: a signal with their ids. done is called after a batch. */
-export function batchBar(chosen, done) {
+const commands = ['resubmit', 'undo', 'cancel'];
+const rateDefault = 50;
+
+/** The bar of the selected tasks. chosen: a signal with their ids. filter: that of the list; with it all tasks that match can get the command. */
+export function batchBar(chosen, filter) {
   const ids = [...chosen.value];
   if (ids.length === 0) return null;
-  const open = (name) => openDialog(html`<${Batch} name=${name} ids=${ids} done=${done} />`);
+  const buttons = (of, what) => commands.map((name) => html`<button key=${name} type="button" data-batch=${name} aria-label=${`${name} ${what}`} onClick=${() => orderBatch(name, of)}>${name}</button>`);
   return html`<div class="batch" role="region" aria-label="Selected tasks"><b>${ids.length} selected</b>
-    ${['resubmit', 'undo', 'cancel'].map((name) => html`<button key=${name} type="button" data-batch=${name} onClick=${() => open(name)}>${name}</button>`)}
-    <button type="button" class="quiet" onClick=${() => { chosen.value = new Set(); }}>Clear</button></div>`;
+    ${buttons({ tasks: ids }, 'the selected tasks')}
+    <button type="button" class="quiet" onClick=${() => { chosen.value = new Set(); }}>Clear</button>
+    ${filter && html`<span class="beside" data-all><b>All that match</b> ${buttons({ filter }, 'all tasks that match')}</span>`}</div>`;
 }
 
-/** Preview, reason, progress and results. The tasks get the command one after another, so it can be stopped. */
-function Batch({ name, ids, done }) {
-  const [requests] = useState(() => new Map(ids.map((id) => [id, requestID()])));
-  const [results, setResults] = useState(new Map());
-  const [running, setRunning] = useState(false);
-  const [stop] = useState({ asked: false });
-  const send = async (e) => {
-    e.preventDefault();
-    if (running) return;
-    const reason = new FormData(e.target).get('reason');
-    setRunning(true);
-    stop.asked = false;
-    for (const id of ids) {
-      if (stop.asked) break;
-      if (results.get(id)?.ok) continue;
-      const result = await post(taskPath(id, `/${name}`), { request_id: requests.get(id), reason }).then((a) => ({ ok: true, said: a.state }), (p) => ({ said: p.message }));
-      results.set(id, result);
-      setResults(new Map(results));
-    }
-    setRunning(false);
-    done();
+/** Opens the dialog that orders a batch. of: {tasks} or {filter}. */
+export const orderBatch = (command, of) => openDialog(html`<${Order} command=${command} of=${of} />`);
+
+function Order({ command, of }) {
+  const [id] = useState(requestID);
+  const [seen, setSeen] = useState(null);
+  const [problem, setProblem] = useState('');
+  useEffect(() => {
+    post('/batches', { command, ...of, preview: true }).then(setSeen, (e) => setProblem(e.message));
+  }, []);
+  const send = async (form) => {
+    const { batch } = await post('/batches', { id, command, ...of, reason: form.get('reason'), rate: Number(form.get('rate')), canary: Number(form.get('canary')) });
+    go(batchAddress(batch.id));
   };
-  const close = () => {
-    stop.asked = true;
-    closeDialog();
-  };
-  const accepted = [...results.values()].filter((r) => r.ok).length;
-  return html`<${Modal} label=${`${name} ${ids.length} tasks`} onClose=${close}><form class="tall" onSubmit=${send}>
-    <h2>${name} ${ids.length} ${ids.length === 1 ? 'task' : 'tasks'}</h2><p>${commandTexts[name]} Each task gets the command in turn; a task whose state refuses it stays as it is.</p>
+  return html`<${FormDialog} title=${`${command} ${seen ? tasksText(seen.selected) : 'tasks'}`} does=${`${commandTexts[command]} The console runs it as a batch, also when this page is closed.`} label=${command} danger=${command !== 'resubmit'} send=${send}>
+    ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+    ${seen && html`<div class="scroll" tabindex="0" role="group" aria-label="Preview"><table><tbody>${seen.groups.map((g) => html`<tr key=${g.sample}><td class="number">${countText(g.tasks)}</td><td class="name">${g.workflow}/${g.version}</td><td><${State} name=${g.state} /></td><td class="name">${g.code && html`<span class="error">${g.code}${g.step && ` at ${g.step}`}</span>`}</td><td class="name"><${TaskLink} id=${g.sample} /></td></tr>`)}</tbody></table>
+      ${seen.left > 0 && html`<p>${tasksText(seen.left)} left out, because the state doesn't allow it${seen.refused.length > 0 && `: ${seen.refused.map((r) => r.task).join(', ')}`}.</p>`}</div>`}
     <label>Reason, written to the log<input name="reason" required autofocus /></label>
-    <p role="status">${results.size > 0 && `${accepted} accepted, ${results.size - accepted} refused, ${ids.length - results.size} to go.`}</p>
-    <div class="scroll" tabindex="0" role="group" aria-label="Tasks"><table><tbody>${ids.map((id) => html`<tr key=${id}><td class="name"><${TaskLink} id=${id} /></td><td class=${results.get(id)?.ok === false ? 'error' : ''}>${results.get(id)?.said ?? ''}</td></tr>`)}</tbody></table></div>
-    <div class="buttons end"><button type="button" class="quiet" onClick=${close}>Close</button>
-      ${running ? html`<button type="button" onClick=${() => { stop.asked = true; }}>Stop</button>` : html`<button data-send class=${name === 'resubmit' ? 'primary' : 'danger'}>${name}</button>`}</div>
-  </form><//>`;
+    <label>Canary: tasks that must be through before the others<input name="canary" type="number" min="0" max="1000" value="1" required /></label>
+    <label>Commands in a second, after the canary<input name="rate" type="number" min="0.1" step="any" value=${rateDefault} required /></label>
+    <p class="quiet">It stops when the fault recurs: when the canary, or one of a sample of the others, is held again.</p>
+  <//>`;
 }
+
+export const tasksText = (n) => `${countText(n)} ${n === 1 ? 'task' : 'tasks'}`;
+export const batchAddress = (id) => address(['batches', id]);

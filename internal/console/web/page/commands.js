@@ -5,6 +5,7 @@ import { post, requestID, taskPath, token } from './api.js';
 import { FormDialog, openDialog } from './dialog.js';
 import { html } from './html.js';
 import { typed } from './json.js';
+import { who } from './who.js';
 import { commandTexts, endedStates, openStates, refusals } from './texts.js';
 
 const labels = { undo_processed: 'undo processed task' };
@@ -37,6 +38,7 @@ function buttonsOf(task, answer) {
 
 /** The buttons of a task. done is called with the result of a command, and refused with why one isn't allowed. */
 export function Commands({ task, answer, done, refused }) {
+  if (who.value?.file) return null; // the top of the page says that it is a file
   const { buttons, signals } = buttonsOf(task, answer);
   if (buttons.length + signals.length === 0) return null;
   const open = (b) => openDialog(html`<${CommandDialog} of=${b} task=${task} done=${done} />`);

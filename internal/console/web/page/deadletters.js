@@ -1,6 +1,6 @@
 // Dead letters: records of the last 24 hours that could not be processed, grouped by reason; and their redrive.
 
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import { post } from './api.js';
 import { FormDialog, openDialog } from './dialog.js';
 import { html } from './html.js';
@@ -44,7 +44,9 @@ export function Deadletters() {
   const { params } = route.value;
   const reason = params.get('reason') ?? '';
   const page = params.get('page_token') ?? '';
-  const { data, problem } = useAnswer('/deadletters', { reason, page_token: page, limit: 50 }, { every: 5000 });
+  const concerns = useRef(); // a dead letter may become a task
+  const { data, problem } = useAnswer('/deadletters', { reason, page_token: page, limit: 50 }, { every: 5000, on: (c) => c.what.includes('deadletters') || concerns.current(c) });
+  concerns.current = (c) => c.more || data?.deadletters.some((d) => c.tasks.includes(d.key));
   const [open, setOpen] = useState(() => new Set());
   const toggle = (key, now) => setOpen((was) => {
     const next = new Set(was);

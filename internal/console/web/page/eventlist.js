@@ -8,7 +8,7 @@ import { lookOfEvent, summary } from './lines.js';
 import { Icon, Instant, Json } from './parts.js';
 import { taskAddress } from './route.js';
 
-const piece = 100; // rows
+const piece = 25; // rows: more take longer than a frame to draw
 const rowHeight = 30; // px, of a row that wasn't drawn yet
 
 export function Events({ lines, unreadable, seq, step, clear, id }) {
@@ -25,7 +25,7 @@ export function Events({ lines, unreadable, seq, step, clear, id }) {
     ${unreadable.map((u) => html`<p key=${u.offset} class="problem">The record at ${u.partition}/${u.offset} is unreadable: ${u.error}</p>`)}
     ${shown.length === 0 ? html`<p class="empty">No events.</p>` : html`<div class="table" tabindex="0" role="region" aria-label="Events"><table class="events" data-rows>
       <thead><tr><th scope="col" class="number">Seq</th><th scope="col">At</th><th scope="col" class="number">After</th><th scope="col">Event</th><th scope="col">Step</th><th scope="col" class="number">Took</th><th scope="col">Details</th><th scope="col" class="number">Offset</th></tr></thead>
-      ${pieces.map((p, i) => html`<${Piece} key=${i} lines=${p} near=${pieces.length < 4} open=${open} toggle=${toggle} seq=${p.some((l) => l.line.seq === seq) ? seq : null} id=${id} />`)}</table></div>`}</section>`;
+      ${pieces.map((p, i) => html`<${Piece} key=${i} lines=${p} near=${pieces.length < 9} open=${open} toggle=${toggle} seq=${p.some((l) => l.line.seq === seq) ? seq : null} id=${id} />`)}</table></div>`}</section>`;
 }
 
 const same = (a, b) => a.open === b.open && a.seq === b.seq && a.near === b.near && a.lines.length === b.lines.length && a.lines.at(-1)?.line === b.lines.at(-1)?.line && a.lines[0]?.line === b.lines[0]?.line;

@@ -7,12 +7,15 @@ import { coarse, durationText, localText, now } from './format.js';
 import { html } from './html.js';
 import { dataOf } from './lines.js';
 import { Icon, lookOf } from './parts.js';
+import { becameTexts } from './texts.js';
 
 const breakShare = 0.25; // of the whole: an idle time of more is collapsed
 const breakMin = 3000; // ms
 const breakWidth = 0.05; // of the width
 const breaksMax = 8;
-const ends = { completed: 'completed', failed: 'failed', rejected: 'rejected', expired: 'expired', repeated: 'completed' };
+const ends = { completed: 'completed', failed: 'failed', rejected: 'rejected', expired: 'expired', repeated: 'completed', errored: 'failed', undone: 'completed' };
+const runs = /^(step|undo|child|items|withdrawal)$/;
+const undoes = /^(undo|withdrawal|items\.(undo|withdrawn))/;
 
 /** The bars of each lane: {id, undo, bars: [{kind, from, to, attempt, state, unknown, due}]}. until: where open bars end. */
 function lanesOf(lines, steps, until) {
@@ -25,17 +28,28 @@ function lanesOf(lines, steps, until) {
   for (const s of steps) lane(s.id, false);
   const done = new Map(); // when a step was done
   for (const { line, name, ms } of lines) {
-    if (!line.step) continue;
-    const [what, verb] = name.split('.');
-    const at = lane(line.step, what === 'undo');
+    const [what, ...rest] = name.split('.');
+    if (!line.step || what === 'item') continue;
+    const [verb, undo] = [rest.at(-1), undoes.test(name)];
+    const at = lane(line.step, undo);
     if (at.wait && verb !== 'waiting') {
       at.wait.to = ms;
       at.wait = null;
     }
-    if (verb === 'started') {
+    if (what === 'check') {
+      if (verb === 'started') at.bars.push(at.check = { kind: 'check', attempt: line.attempt, from: ms, due: dataOf(line).due, state: 'running' });
+      else if (ends[verb] && at.check) {
+        Object.assign(at.check, { to: ms, state: ends[verb], became: dataOf(line).became });
+        at.check = null;
+      } else if (verb === 'waiting') at.bars.push(at.wait = { kind: 'backoff', from: ms, due: dataOf(line).due });
+      continue;
+    }
+    const run = undo && lane(line.step, false).open;
+    if (run) run.to ??= ms; // a child, or items, that ran
+    if (verb === 'started' && !(at.open && what === 'items')) { // more items
       const queued = at.bars.length === 0 && what === 'step' && readyAt(steps, line.step, done);
       if (queued && ms - queued > 50) at.bars.push({ kind: 'queue', from: queued, to: ms });
-      at.open = { kind: what === 'step' || what === 'undo' ? 'run' : 'timer', attempt: line.attempt, from: ms, due: dataOf(line).due, state: 'running' };
+      at.open = { kind: runs.test(what) ? 'run' : 'timer', attempt: line.attempt, from: ms, due: dataOf(line).due, state: 'running' };
       at.bars.push(at.open);
     } else if (ends[verb] && at.open) {
       Object.assign(at.open, { to: ms, state: ends[verb], unknown: dataOf(line).effect === 'unknown' || verb === 'expired' });
@@ -50,7 +64,7 @@ function lanesOf(lines, steps, until) {
       at.wait = { kind: 'backoff', from: ms, due: dataOf(line).due };
       at.bars.push(at.wait);
     }
-    if (['completed', 'skipped', 'caught', 'released'].includes(verb) && what !== 'undo') done.set(line.step, ms);
+    if (['completed', 'skipped', 'caught', 'released'].includes(verb) && !undo) done.set(line.step, ms);
   }
   for (const l of lanes.values()) for (const b of l.bars) b.to ??= Math.max(b.from, until);
   return [...lanes.values()].sort((a, b) => a.undo - b.undo);
@@ -65,7 +79,7 @@ function readyAt(steps, id, done) {
 
 /** A scale from ms to a share of the width. Long times in which nothing runs are breaks. */
 function scaleOf(from, to, lanes, marks) {
-  const running = lanes.flatMap((l) => l.bars.filter((b) => b.kind === 'run'));
+  const running = lanes.flatMap((l) => l.bars.filter((b) => b.kind === 'run' || b.kind === 'check'));
   const at = [...new Set([from, to, ...marks, ...lanes.flatMap((l) => l.bars.flatMap((b) => [b.from, b.to]))])].filter((t) => t >= from && t <= to).sort((a, b) => a - b);
   const gaps = at.slice(1).map((t, i) => ({ from: at[i], to: t, ms: t - at[i] }));
   const idle = gaps.filter((g) => g.ms > breakMin && !running.some((b) => b.from < g.to && b.to > g.from)).sort((a, b) => b.ms - a.ms).slice(0, breaksMax);
@@ -92,10 +106,12 @@ function scaleOf(from, to, lanes, marks) {
   return { place, breaks: pieces.filter((p) => breaks.has(gaps.find((g) => g.from === p.from))) };
 }
 
-const names = { run: 'attempt', queue: 'waited for its turn', backoff: 'waits for the next attempt', cool: 'cools down', timer: 'waits' };
+const names = { run: 'attempt', queue: 'waited for its turn', backoff: 'waits for the next attempt', cool: 'cools down', timer: 'waits', check: 'is checked' };
+
+const checkText = (b, lane) => `check of ${lane.id}, attempt ${b.attempt}: ${b.became ? becameTexts[b.became] ?? b.became : b.state}`;
 
 function barTitle(b, lane) {
-  const what = b.kind === 'run' ? `${lane.undo ? 'undo of ' : ''}${lane.id}, attempt ${b.attempt}: ${b.state}` : `${lane.id} ${names[b.kind]}`;
+  const what = b.kind === 'check' ? checkText(b, lane) : b.kind === 'run' ? `${lane.undo ? 'undo of ' : ''}${lane.id}, attempt ${b.attempt}: ${b.state}` : `${lane.id} ${names[b.kind]}`;
   return `${what}${b.unknown ? ', may have happened' : ''}\n${localText(b.from, true)}, ${durationText(b.to - b.from)}`;
 }
 
@@ -131,13 +147,13 @@ export function Gantt({ lines, steps, task, at, choose }) {
 /** The bars of a lane in words, for readers of screens. */
 function laneText(lane) {
   if (lane.bars.length === 0) return `${lane.id}: not started`;
-  return `${lane.undo ? 'undo of ' : ''}${lane.id}: ${lane.bars.map((b) => (b.kind === 'run' ? `attempt ${b.attempt} ${b.state}${b.unknown ? ', may have happened' : ''}` : names[b.kind]) + ` ${durationText(b.to - b.from)}`).join('; ')}`;
+  return `${lane.undo ? 'undo of ' : ''}${lane.id}: ${lane.bars.map((b) => (b.kind === 'run' ? `attempt ${b.attempt} ${b.state}${b.unknown ? ', may have happened' : ''}` : b.kind === 'check' ? checkText(b, lane) : names[b.kind]) + ` ${durationText(b.to - b.from)}`).join('; ')}`;
 }
 
 function Legend({ lanes }) {
   const bars = lanes.flatMap((l) => l.bars);
   const has = (test) => bars.some(test);
-  const all = [['queue', 'queue'], ['backoff', 'backoff'], ['cool', 'cool-down'], ['timer', 'wait']].filter(([k]) => has((b) => b.kind === k));
+  const all = [['queue', 'queue'], ['backoff', 'backoff'], ['cool', 'cool-down'], ['timer', 'wait'], ['check', 'check']].filter(([k]) => has((b) => b.kind === k));
   if (has((b) => b.unknown)) all.push(['run is-failed unknown', 'may have happened']);
   return all.length > 0 && html`<div class="legend" aria-hidden="true">${all.map(([kind, word]) => html`<span key=${kind}><i class=${`bar ${kind}`}></i>${word}</span>`)}</div>`;
 }

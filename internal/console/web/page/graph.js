@@ -14,7 +14,7 @@ function pathOf(points) {
 }
 
 const cut = (text, chars) => (text.length > chars ? `${text.slice(0, chars - 1)}…` : text);
-const worst = ['error', 'failed', 'undoing', 'running', 'waiting', 'undone', 'cancelled', 'pending', 'caught', 'skipped', 'completed'];
+const worst = ['error', 'step error', 'checking', 'failed', 'undoing', 'running', 'waiting', 'undone', 'cancelled', 'pending', 'caught', 'skipped', 'completed'];
 
 /**
  * graph: {steps, layout} of the API. stateOf(id): the state of a step; undefined: none is shown. notesOf(id): a text below the name.

@@ -12,12 +12,12 @@ export function Held() {
   const { params } = route.value;
   const ended = params.get('ended') === 'true';
   const workflow = params.get('workflow') ?? '';
-  const g = useAnswer('/error-groups', { workflow, ended, limit: 200 }, { every: 3000, optional: true });
-  const names = useAnswer('/workflows', {}, { every: 10_000 });
+  const g = useAnswer('/error-groups', { workflow, ended, limit: 200 }, { every: 3000, optional: true, on: ['holds'] });
+  const names = useAnswer('/workflows', {}, { every: 10_000, on: ['workflows'] });
   return html`<${Trouble} text=${g.problem} /><${Incomplete} answer=${g.data} />
     <div class="bar"><label class="beside">Workflow <select value=${workflow} onChange=${(e) => go(address(['held'], { workflow: e.target.value, ended }))}><option value="">all</option>
         ${[...new Set((names.data?.workflows ?? []).map((w) => w.workflow))].map((n) => html`<option key=${n} value=${n}>${n}</option>`)}</select></label>
       <label class="beside"><input type="checkbox" checked=${ended} onChange=${() => go(address(['held'], { workflow, ended: !ended }))} /> also causes that hold no task any more</label>
       <a href=${tasksAddress(workflow ? `state:error workflow:${workflow}` : 'state:error')}>All held tasks${g.data && ` (${countText(g.data.held)})`}</a> <a href="#/alerts">Alerts</a></div>
-    ${g.absent ? html`<${AlertList} open />` : g.data ? html`<${Groups} answer=${g.data} done=${g.refresh} />` : !g.problem && html`<${Loading} what="the groups" />`}`;
+    ${g.absent ? html`<${AlertList} open />` : g.data ? html`<${Groups} answer=${g.data} />` : !g.problem && html`<${Loading} what="the groups" />`}`;
 }

@@ -7,7 +7,7 @@ import { html } from './html.js';
 import { go } from './route.js';
 import { keysHelp } from './texts.js';
 
-const screens = { n: '#/', t: '#/tasks', h: '#/held', w: '#/workflows', a: '#/agents', d: '#/deadletters', l: '#/log', s: '#/submit' };
+const screens = { n: '#/', t: '#/tasks', h: '#/held', b: '#/batches', w: '#/workflows', a: '#/agents', d: '#/deadletters', l: '#/log', s: '#/submit' };
 const prefixFor = 1500; // ms in which g waits for its second key
 
 /** g was pressed, and the next key names a screen. */

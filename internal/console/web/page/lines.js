@@ -3,6 +3,7 @@
 import { errorText } from './parts.js';
 import { localText } from './format.js';
 import { read } from './json.js';
+import { becameTexts } from './texts.js';
 
 /** The name of an event without its prefix and its version. */
 export const eventName = (type) => type.replace(/^waybill\./, '').replace(/\.v\d+$/, '');
@@ -42,7 +43,7 @@ export function summary(line) {
   const d = dataOf(line);
   const waits = d.due && Date.parse(d.due) > Date.parse(line.at);
   const why = d.why === undefined ? '' : `: ${d.why}`; // a signal has no reason
-  const parts = [errorText(d.error), d.progress !== undefined && `progress ${d.progress?.text ?? 'null'}`, d.name && `signal ${d.name}`, d.by && `by ${d.by}${why}`,
+  const parts = [errorText(d.error), d.became && `found: ${becameTexts[d.became] ?? d.became}`, d.progress !== undefined && `progress ${d.progress?.text ?? 'null'}`, d.name && `signal ${d.name}`, d.by && `by ${d.by}${why}`,
     d.by_claimed && `by ${d.by_claimed} (claimed)${why}`, d.effect === 'unknown' && 'may have happened', d.instance && `instance ${d.instance}`, waits && `until ${localText(d.due, true)}`].filter(Boolean);
   return parts.length === 0 ? `cause ${d.cause}` : parts.join('; ');
 }

@@ -34,7 +34,7 @@ export function Log() {
       waiting.current.push(parse(data));
       if (waiting.current.length > keptMax) waiting.current.shift();
       timer ||= setTimeout(show, burst);
-    });
+    }, { resumes: true });
     return () => {
       clearTimeout(timer);
       stop();

@@ -47,15 +47,22 @@ export function replaceAddress(to) {
 
 // Scroll positions, by entry of the history. The browser restores too early: before the answers have come.
 const positions = new Map();
-let entry = 0;
 let entries = 0;
+let entry = named(); // also the first one: Back may lead to it
 history.scrollRestoration = 'manual';
+
+/** The name of the current entry, which it keeps. */
+function named() {
+  const known = history.state?.entry;
+  if (known !== undefined) return known;
+  const fresh = Date.now() + ++entries;
+  history.replaceState({ entry: fresh }, '');
+  return fresh;
+}
 
 function arrive() {
   positions.set(entry, scrollY);
-  const known = history.state?.entry;
-  entry = known ?? Date.now() + ++entries;
-  if (known === undefined) history.replaceState({ entry }, '');
+  entry = named();
   route.value = parseHash();
   restore(positions.get(entry) ?? 0);
 }

@@ -1,18 +1,19 @@
 // Server-Sent Events by fetch: an EventSource can't send a token.
 
 /**
- * Calls came(id, type, data) for each event of a stream until the stream ends. Returns whether the server has said that
- * no event will follow. Throws what fetch throws, and a status that isn't 2xx.
+ * Calls opened when a stream has begun, then came(id, type, data) for each event until it ends. Throws what fetch throws,
+ * and a status that isn't 2xx.
  */
-export async function readEvents(url, headers, last, came, signal) {
+export async function readEvents(url, headers, last, opened, came, signal) {
   const answer = await fetch(url, { signal, headers: last ? { ...headers, 'Last-Event-ID': last } : headers });
   if (!answer.ok) throw new Error(`HTTP ${answer.status}`);
-  if (answer.status === 204) return true;
+  opened();
+  if (answer.status === 204) return;
   const text = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let kept = '';
   for (;;) {
     const { value, done } = await text.read();
-    if (done) return false;
+    if (done) return;
     const blocks = (kept + value).split('\n\n');
     kept = blocks.pop();
     for (const block of blocks) {

@@ -9,7 +9,7 @@ import { Trouble } from './parts.js';
 import { go, taskAddress } from './route.js';
 
 export function Submit() {
-  const { data, problem } = useAnswer('/workflows');
+  const { data, problem } = useAnswer('/workflows', {}, { on: ['workflows'] });
   const [said, setSaid] = useState('');
   const [busy, setBusy] = useState(false);
   const [id] = useState(requestID);

@@ -52,8 +52,8 @@ export function Tasks() {
   const { params } = route.value;
   const filter = params.get('filter') ?? '';
   const page = params.get('page_token') ?? '';
-  const { data, problem, refresh } = useAnswer('/tasks', { filter, page_token: page, page_size: 50 });
-  const known = useAnswer('/workflows', {}, { every: 5000 });
+  const { data, problem } = useAnswer('/tasks', { filter, page_token: page, page_size: 50 }, { on: ['tasks'], aging: /\b(since|until|due_within):/.test(filter) ? 30_000 : undefined });
+  const known = useAnswer('/workflows', {}, { every: 5000, on: ['workflows', 'tasks'] });
   const agents = useAnswer('/agents', {}, { once: true });
   const show = columns.filter((c) => !hiddenColumns.value.includes(c.name));
   const next = data?.next_page_token;
@@ -64,7 +64,7 @@ export function Tasks() {
     <${Facets} filter=${filter} workflows=${known.data?.workflows} />
     <${Trouble} text=${problem} />
     <${Incomplete} answer=${data} />
-    ${batchBar(selected, refresh)}
+    ${batchBar(selected, filter)}
     ${!data ? !problem && html`<${Loading} what="tasks" />` : html`
       <${Table} label="Tasks" columns=${show} rows=${data.tasks} keyOf=${(t) => t.id} chosen=${chosen(data.tasks)}
         none=${next ? 'No tasks on this page; there are further pages.' : html`No tasks.${filter ? html` <a href="#/tasks">Show all tasks</a>` : html` <a href="#/submit">Submit one</a>`}`} />

@@ -6,12 +6,14 @@ export const states = {
   processing: ['processing', 'busy'],
   processed: ['processed', 'good'],
   error: ['held', 'held'],
+  'step error': ['in error', 'failed'], // of a task that isn't held
   undoing: ['undoing', 'undoing'],
   undone: ['undone', 'undone'],
   cancelled: ['cancelled', 'cancelled'],
   running: ['running', 'busy'],
   failed: ['failed', 'failed'],
   waiting: ['waiting', 'waiting'],
+  checking: ['being checked', 'undoing'],
   completed: ['completed', 'good'],
   skipped: ['skipped', 'cancelled'],
   caught: ['caught', 'undone'],
@@ -21,7 +23,28 @@ export const states = {
   'half-open': ['half-open', 'waiting'],
   open: ['open', 'held'],
   unknown: ['unknown', 'pending'],
+  'batch running': ['running', 'busy'],
+  'batch stopping': ['stopping', 'waiting'],
+  'batch done': ['done', 'good'],
+  'schedule active': ['active', 'good'],
+  'schedule paused': ['paused', 'waiting'],
+  'schedule unusable': ['unusable', 'held'],
+  'intake running': ['running', 'good'],
+  'intake paused': ['paused', 'waiting'],
+  'intake stopped': ['no process runs it', 'held'],
+  'intake fault': ['unusable', 'held'],
+  'batch stopped': ['stopped', 'held'],
+  'task waiting': ['waiting', 'pending'],
+  'task sent': ['sent', 'busy'],
+  'task unanswered': ['unanswered', 'waiting'],
+  'task accepted': ['accepted', 'good'],
+  'task refused': ['refused', 'cancelled'],
+  'task passed': ['passed', 'good'],
+  'task recurred': ['recurred', 'held'],
 };
+
+/** What became of an attempt, as a check found. */
+export const becameTexts = { completed: 'it happened', none: 'nothing happened', unknown: 'nobody can tell' };
 
 export const taskStates = ['pending', 'processing', 'undoing', 'error', 'processed', 'undone', 'cancelled'];
 export const openStates = ['pending', 'processing', 'undoing', 'error'];
@@ -37,6 +60,8 @@ export const reasons = {
   at_work: (at) => `The agent is at work${at}.`,
   waiting_timer: (at) => `A step waits for its instant${at}.`,
   waiting_signal: (at) => `A step waits for a signal${at}.`,
+  waiting_child: (at) => `A step waits for its child${at}.`,
+  child_held: (at) => `A child is held${at}.`,
   waiting_repeat: (at) => `A step that polls waits for its next call${at}.`,
   waiting_retry: (at) => `The task waits for the next attempt${at}.`,
   cool_down: (at) => `The task waits a long time before one more attempt${at}.`,
@@ -75,6 +100,7 @@ export const keysHelp = [
   ['g n', 'Now'],
   ['g t', 'Tasks'],
   ['g h', 'Held'],
+  ['g b', 'Batches'],
   ['g w', 'Workflows'],
   ['g a', 'Agents'],
   ['g d', 'Dead letters'],

@@ -1,0 +1,9 @@
+package batchrun
+
+import (
+	"testing"
+
+	"github.com/waybill-run/waybill/internal/kafkatest"
+)
+
+func TestMain(m *testing.M) { kafkatest.Main(m) }

@@ -1,0 +1,12 @@
+import{b as p,e as $}from"./chunk-WUPCKLL7.js";import{$ as y,G as f,S as k,X as b,ca as v,d as c,e as d,h as s,s as u,v as m,z as h}from"./chunk-OB4ESXSE.js";var q=["resubmit","undo","cancel"],C=50;function L(e,r){let l=[...e.value];if(l.length===0)return null;let a=(i,n)=>q.map(o=>s`<button key=${o} type="button" data-batch=${o} aria-label=${`${o} ${n}`} onClick=${()=>S(o,i)}>${o}</button>`);return s`<div class="batch" role="region" aria-label="Selected tasks"><b>${l.length} selected</b>
+    ${a({tasks:l},"the selected tasks")}
+    <button type="button" class="quiet" onClick=${()=>{e.value=new Set}}>Clear</button>
+    ${r&&s`<span class="beside" data-all><b>All that match</b> ${a({filter:r},"all tasks that match")}</span>`}</div>`}var S=(e,r)=>p(s`<${T} command=${e} of=${r} />`);function T({command:e,of:r}){let[l]=c(k),[a,i]=c(null),[n,o]=c("");d(()=>{b("/batches",{command:e,...r,preview:!0}).then(i,t=>o(t.message))},[]);let g=async t=>{let{batch:x}=await b("/batches",{id:l,command:e,...r,reason:t.get("reason"),rate:Number(t.get("rate")),canary:Number(t.get("canary"))});h(D(x.id))};return s`<${$} title=${`${e} ${a?w(a.selected):"tasks"}`} does=${`${f[e]} The console runs it as a batch, also when this page is closed.`} label=${e} danger=${e!=="resubmit"} send=${g}>
+    ${n&&s`<p class="problem" role="alert">${n}</p>`}
+    ${a&&s`<div class="scroll" tabindex="0" role="group" aria-label="Preview"><table><tbody>${a.groups.map(t=>s`<tr key=${t.sample}><td class="number">${u(t.tasks)}</td><td class="name">${t.workflow}/${t.version}</td><td><${y} name=${t.state} /></td><td class="name">${t.code&&s`<span class="error">${t.code}${t.step&&` at ${t.step}`}</span>`}</td><td class="name"><${v} id=${t.sample} /></td></tr>`)}</tbody></table>
+      ${a.left>0&&s`<p>${w(a.left)} left out, because the state doesn't allow it${a.refused.length>0&&`: ${a.refused.map(t=>t.task).join(", ")}`}.</p>`}</div>`}
+    <label>Reason, written to the log<input name="reason" required autofocus /></label>
+    <label>Canary: tasks that must be through before the others<input name="canary" type="number" min="0" max="1000" value="1" required /></label>
+    <label>Commands in a second, after the canary<input name="rate" type="number" min="0.1" step="any" value=${C} required /></label>
+    <p class="quiet">It stops when the fault recurs: when the canary, or one of a sample of the others, is held again.</p>
+  <//>`}var w=e=>`${u(e)} ${e===1?"task":"tasks"}`,D=e=>m(["batches",e]);export{L as a,S as b,w as c,D as d};
