@@ -41,6 +41,18 @@ func schedulesAt(t *testing.T, n int, in time.Duration) (files []string) {
 	return files
 }
 
+// applyTogether applies schedules that all have an instant in the same second, soon, but not before they are all applied:
+// how long that takes on this machine is found out first, with an instant that is far away.
+func applyTogether(t *testing.T, waybill func(args ...string)) {
+	t.Helper()
+	apply := func(in time.Duration) {
+		waybill(append([]string{"schedule", "apply"}, schedulesAt(t, schedulesTogether, in)...)...)
+	}
+	begin := time.Now()
+	apply(15 * time.Minute) // the instant before it is over: instants are 20 minutes apart at least
+	apply(10*time.Second + 4*time.Since(begin))
+}
+
 // ownerOfSchedules reads the topic of schedules until a task is started, and returns the process that decided it.
 func ownerOfSchedules(t *testing.T, c *cluster) (owner string) {
 	t.Helper()
@@ -87,7 +99,7 @@ func TestSchedulesSurviveKills(t *testing.T) {
 		c.supervisor(name)
 	}
 	c.owners(c.cfg.Namespace.SchedulesGroup(), 2, patience)
-	c.waybill(append([]string{"schedule", "apply"}, schedulesAt(t, schedulesTogether, 15*time.Second)...)...)
+	applyTogether(t, func(args ...string) { c.waybill(args...) })
 	owner := ownerOfSchedules(t, c)
 	for name, p := range c.procs {
 		if strings.Contains(owner, fmt.Sprintf("-%d-", p.Process.Pid)) {
@@ -117,7 +129,7 @@ func TestSchedulesSurviveUpKilled(t *testing.T) {
 	t.Parallel()
 	u := startUpProcess(t, "--workflow", writeIn(t, t.TempDir(), "scheduled.yaml", scheduledWorkflow))
 	seen := observe(t, &u.system)
-	u.waybill(t, exitOK, append([]string{"schedule", "apply"}, schedulesAt(t, schedulesTogether, 10*time.Second)...)...)
+	applyTogether(t, func(args ...string) { u.waybill(t, exitOK, args...) })
 	seen.await(t, "a task runs", func() bool { return seen.begun() > 0 })
 	u.kill()
 	u.start(t)
