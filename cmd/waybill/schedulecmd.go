@@ -244,7 +244,7 @@ func printSchedule(out io.Writer, v *schedule.Schedule) error {
 			fmt.Fprintf(out, "%s: %s\n", line[0], printable(line[1]))
 		}
 	}
-	fmt.Fprintf(out, "next %s, %d started, %d skipped, %d running\n", tableTime(v.Next), v.Started, v.Skipped, len(v.Running))
+	fmt.Fprintf(out, "next %s, %d started, %d skipped, %d refused, %d running\n", tableTime(v.Next), v.Started, v.Skipped, v.Refused, len(v.Running))
 	for i := range v.Recent {
 		o := &v.Recent[i]
 		if _, err := fmt.Fprintf(out, "  %s  %s  %s\n", tableTime(o.At), outcomeText(o), printable(strings.TrimSpace(o.Task+" "+o.Detail))); err != nil {

@@ -90,7 +90,7 @@ func (s *recordedSchedules) Backfill(_ context.Context, name string, from, to ti
 	if k == nil {
 		return "", 0, schedule.ErrNotFound
 	}
-	n, err := k.CheckBackfill(from, to)
+	n, err := k.CheckBackfill(from, to, to)
 	if err != nil {
 		return "", 0, err
 	}

@@ -40,7 +40,7 @@ func (d *Decider) Decide(k *Kept, now time.Time) (decisions []any) {
 		}
 	}
 	for _, o := range k.requests {
-		if decisions = d.backfill(k, o); len(decisions) > 0 {
+		if decisions = d.backfill(k, o, now); len(decisions) > 0 {
 			break
 		}
 	}
@@ -129,15 +129,16 @@ func (d *Decider) start(k *Kept, at time.Time, cause Cause, request string) any 
 	return &Start{Epoch: d.Epoch, At: at, Cause: cause, Request: request, Submission: s.Record(d.Namespace, "").Value}
 }
 
-// backfill decides the next instants of a backfill. Its tasks start one after another, unless they may overlap.
-func (d *Decider) backfill(k *Kept, o *openRequest) (decisions []any) {
+// backfill decides the next instants of a backfill. Its tasks start one after another, unless they may overlap. Later instants
+// than now are the rule's.
+func (d *Decider) backfill(k *Kept, o *openRequest, now time.Time) (decisions []any) {
 	at := o.done
 	for n := range allowedMax {
 		if len(k.Running)+n > 0 && k.Definition.Overlap != Allow || len(k.Running)+n >= RunningMax {
 			return decisions
 		}
 		at = k.Definition.rule.Next(at)
-		if at.IsZero() || !at.Before(o.To) {
+		if at.IsZero() || !at.Before(o.To) || at.After(now) {
 			return append(decisions, &Finish{d.Epoch, o.ID})
 		}
 		decisions = append(decisions, d.start(k, at, Backfilled, o.ID))
@@ -166,12 +167,15 @@ func (k *Kept) CheckRequest() error {
 	return nil
 }
 
-// CheckBackfill returns the number of instants from one on, up to another one, which isn't one of them.
-func (k *Kept) CheckBackfill(from, to time.Time) (instants int, err error) {
+// CheckBackfill returns the number of instants from one on, up to another one, which isn't one of them. All of them must be past.
+func (k *Kept) CheckBackfill(from, to, now time.Time) (instants int, err error) {
 	if err := k.CheckRequest(); err != nil {
 		return 0, err
 	}
 	for at := k.Definition.rule.Next(from.Add(-time.Millisecond)); !at.IsZero() && at.Before(to); at = k.Definition.rule.Next(at) {
+		if at.After(now) {
+			return 0, fmt.Errorf("%w: %s isn't past; the schedule starts its task then", ErrBadRange, at.UTC().Format(time.RFC3339))
+		}
 		if instants++; instants > BackfillMax {
 			return 0, fmt.Errorf("%w: they are more than %d; split the range", ErrBadRange, BackfillMax)
 		}

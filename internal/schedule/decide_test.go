@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -120,6 +121,13 @@ func (w *world) end(at, status string) {
 	w.apply(n.Record(testNamespace, "test", testNamespace.Schedules(), "x"))
 }
 
+// refuse refuses the submission of an instant.
+func (w *world) refuse(at, reason string) {
+	w.t.Helper()
+	n := &events.Notification{Task: events.ScheduledTask("s", instant(w.t, at)), Workflow: "w", Status: events.StatusRefused, Reason: reason, At: w.now}
+	w.apply(n.Record(testNamespace, "test", testNamespace.Schedules(), "x"))
+}
+
 func (w *world) expect(got, want string) {
 	w.t.Helper()
 	if got != want {
@@ -235,8 +243,11 @@ func TestTriggerAndBackfill(t *testing.T) {
 			w.apply((&events.Notification{Task: task, Status: string(events.StateProcessed)}).Record(testNamespace, "test", testNamespace.Schedules(), "x"))
 		}
 		q := Request{ID: "c", From: instant(t, "2026-11-26T08:00:00Z"), To: instant(t, "2026-11-26T10:00:00Z")}
-		if n, err := w.state.Find("s").CheckBackfill(q.From, q.To); n != 2 || err != nil {
+		if n, err := w.state.Find("s").CheckBackfill(q.From, q.To, w.now); n != 2 || err != nil {
 			t.Error(n, err)
+		}
+		if _, err := w.state.Find("s").CheckBackfill(q.From, q.To.Add(2*time.Hour), w.now); !errors.Is(err, ErrBadRange) {
+			t.Error("a backfill of the future", err)
 		}
 		w.append(w.records.Backfill("s", q))
 		w.expect(w.decide(w.now), want)
@@ -271,6 +282,35 @@ func TestBackfillOfAnEndedTask(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 	w.same()
+}
+
+// TestInstantsWithoutATask: a task that a scheduler refuses hasn't started. A backfill of an instant whose task exists under an
+// older definition, or runs, skips the instant.
+func TestInstantsWithoutATask(t *testing.T) {
+	w := newWorld(t, "2026-11-26T10:00:30Z", "every: 1h\noverlap: allow")
+	w.expect(w.pass("2026-11-26T11:00:00Z"), "due 11:00:00")
+	w.end("2026-11-26T11:00:00Z", events.StatusReceived)
+	w.append(w.records.Backfill("s", Request{ID: "c", From: instant(t, "2026-11-26T08:00:00Z"), To: instant(t, "2026-11-26T12:00:01Z")}))
+	w.expect(w.decide(w.now), "backfilled 08:00:00, backfilled 09:00:00, backfilled 10:00:00, backfilled 11:00:00, finish")
+	w.refuse("2026-11-26T08:00:00Z", string(events.ReasonIDConflict)+": task is there already, with another body")
+	w.refuse("2026-11-26T09:00:00Z", string(events.ReasonUnknownWorkflow)+": no workflow w")
+	w.end("2026-11-26T10:00:00Z", string(events.StateProcessed))
+	v := w.state.Find("s").View(true)
+	var got []string
+	for i := range v.Recent {
+		o := &v.Recent[i]
+		got = append(got, fmt.Sprintf("%s %s%s: %s", o.Cause, o.Status, o.Skipped, o.Detail))
+	}
+	want := []string{"backfilled had_task: its task hasn't ended", "backfilled processed: ", "backfilled refused: unknown_workflow: no workflow w", "backfilled had_task: its task is of another definition", "due received: "}
+	if v.Started != 2 || v.Skipped != 2 || v.Refused != 1 || len(v.Running) != 1 || !slices.Equal(got, want) {
+		t.Errorf("%d started, %d skipped, %d refused: %q", v.Started, v.Skipped, v.Refused, got)
+	}
+	w.same()
+	w.expect(w.pass("2026-11-26T12:00:00Z"), "due 12:00:00")
+	w.refuse("2026-11-26T12:00:00Z", string(events.ReasonIDConflict)+": task is there already, with another body")
+	if o := w.state.Find("s").View(false).Last; o.Status != events.StatusRefused || o.Skipped != "" { // its id was taken by another program
+		t.Errorf("%+v", o)
+	}
 }
 
 // TestOutdatedDecisions: decisions of a process that lost the partition aren't used, and of two decisions of an instant the

@@ -66,7 +66,7 @@ const (
 	Replaced   Why = "replaced" // a later instant cancels the earlier task too
 	Failed     Why = "failed"   // an expression failed
 	TooMany    Why = "too_many" // tasks haven't ended
-	HadTask    Why = "had_task" // of a backfill: the task of the instant had ended before
+	HadTask    Why = "had_task" // of a backfill: the instant had a task before
 )
 
 // Skipping is the decision that instants have no task.

@@ -68,6 +68,7 @@ type Kept struct {
 	Recent     []*Outcome // the oldest first
 	Started    int64
 	Skipped    int64
+	Refused    int64 // tasks that schedulers refused
 	requests   []*openRequest
 	next       time.Time // cached by Next
 }
@@ -228,7 +229,12 @@ func (s *State) applyRequest(k *Kept, r *Request, at time.Time) {
 
 func (s *State) applyStart(k *Kept, d *Start, at time.Time) {
 	task := events.ScheduledTask(k.Name, d.At)
-	if !k.advance(d.Cause, d.Request, d.At) || s.tasks[task] != nil {
+	if !k.advance(d.Cause, d.Request, d.At) {
+		return
+	}
+	if s.tasks[task] != nil {
+		k.Skipped++
+		k.remember(&Outcome{At: d.At, Count: 1, Cause: d.Cause, Why: HadTask, Detail: "its task hasn't ended", Request: d.Request, Decided: at})
 		return
 	}
 	k.Started++
@@ -323,19 +329,37 @@ func (s *State) applyNotification(n *events.Notification, at time.Time) {
 	name, _, _ := strings.Cut(n.Task, "@")
 	k := s.schedules[name]
 	run := k.Running[n.Task]
-	first := !run.Received
-	o.Status, run.Status, run.Received = n.Status, n.Status, true
+	o.Status, run.Status = n.Status, n.Status
 	if !endsTask(n.Status) {
+		run.Received = true
 		return
 	}
 	o.Ended, o.Detail = at, n.Reason
 	delete(s.tasks, n.Task)
 	delete(k.Running, n.Task)
-	if first && run.Cause == Backfilled && n.Status != events.StatusRefused && n.At.Before(run.Decided) { // no task started
-		k.Started--
-		k.Skipped++
-		*o = Outcome{At: o.At, Count: 1, Cause: o.Cause, Why: HadTask, Detail: "its task was " + n.Status + " before", Request: o.Request, Decided: o.Decided}
+	if !run.Received {
+		k.noTask(o, n)
 	}
+}
+
+// noTask corrects the outcome of a task that has ended, if the decision to start it started none.
+func (k *Kept) noTask(o *Outcome, n *events.Notification) {
+	had := ""
+	switch {
+	case o.Cause == Backfilled && n.Status == events.StatusRefused && strings.HasPrefix(n.Reason, string(events.ReasonIDConflict)):
+		had = "its task is of another definition"
+	case n.Status == events.StatusRefused:
+		k.Started--
+		k.Refused++
+		return
+	case o.Cause == Backfilled && n.At.Before(o.Decided):
+		had = "its task was " + n.Status + " before"
+	default:
+		return
+	}
+	k.Started--
+	k.Skipped++
+	*o = Outcome{At: o.At, Count: 1, Cause: o.Cause, Why: HadTask, Detail: had, Request: o.Request, Decided: o.Decided}
 }
 
 // endsTask reports whether a notification with a status is the last one of a task.

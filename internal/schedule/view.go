@@ -19,8 +19,9 @@ type Schedule struct {
 	Last       *ScheduleInstant  `json:"last" jsonschema:"The last instant. null: there was none."`
 	Running    []string          `json:"running" jsonschema:"The tasks that haven't ended, at most 100."`
 	Requests   int               `json:"requests" jsonschema:"The number of triggers and backfills that aren't done."`
-	Started    int64             `json:"started" jsonschema:"How many tasks it has started, as far back as the topic of schedules goes."`
+	Started    int64             `json:"started" jsonschema:"How many tasks it has started, without those that were refused, as far back as the topic of schedules goes."`
 	Skipped    int64             `json:"skipped" jsonschema:"How many instants it has skipped, as far back as the topic of schedules goes."`
+	Refused    int64             `json:"refused" jsonschema:"How many of its tasks were refused, as far back as the topic of schedules goes."`
 	AppliedAt  *string           `json:"applied_at" format:"date-time" jsonschema:"When it was applied, paused or resumed last."`
 	By         string            `json:"by,omitempty" jsonschema:"Who did that: the name of a token."`
 	Claimed    string            `json:"by_claimed,omitempty" jsonschema:"Who says to have done that: nobody has checked it."`
@@ -55,7 +56,7 @@ const runningShown = 100
 // View returns what people see of a schedule. recent: also its last instants.
 func (k *Kept) View(recent bool) Schedule {
 	v := Schedule{Name: k.Name, State: StateActive, Fault: k.Fault, Definition: k.Applied.Body, Next: events.InstantText(k.Next()), Requests: len(k.requests),
-		Started: k.Started, Skipped: k.Skipped, AppliedAt: events.InstantText(k.Applied.At), By: k.Applied.By.Who, Claimed: k.Applied.By.Claimed, Why: k.Applied.By.Why}
+		Started: k.Started, Skipped: k.Skipped, Refused: k.Refused, AppliedAt: events.InstantText(k.Applied.At), By: k.Applied.By.Who, Claimed: k.Applied.By.Claimed, Why: k.Applied.By.Why}
 	switch {
 	case k.Fault != "":
 		v.State = StateUnusable

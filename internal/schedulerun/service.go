@@ -162,12 +162,13 @@ func (s *Service) Trigger(ctx context.Context, name string, by events.By) (reque
 	return s.ask(ctx, name, q, s.records.Trigger)
 }
 
-// Backfill asks for the tasks of the instants from one on, up to another one, which isn't one of them.
+// Backfill asks for the tasks of the instants from one on, up to another one, which isn't one of them. They must be past by this
+// machine's clock; the owner, which has the brokers' time, leaves out those that aren't.
 func (s *Service) Backfill(ctx context.Context, name string, from, to time.Time, by events.By) (request string, instants int, err error) {
 	s.topic.Lock()
 	k := s.state.Find(name)
 	if k != nil {
-		instants, err = k.CheckBackfill(from, to)
+		instants, err = k.CheckBackfill(from, to, time.Now())
 	}
 	s.topic.Unlock()
 	if err != nil {

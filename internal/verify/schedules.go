@@ -2,6 +2,7 @@ package verify
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
@@ -39,17 +40,17 @@ type scheduledTask struct {
 }
 
 type scheduleStart struct {
-	at     time.Time // of the decision
-	offset int64
-	digest string // of its submission
+	at      time.Time // of the decision
+	offset  int64
+	digests []string // of its submissions: a backfill under a newer definition decides another one
 }
 
 // SchedulesRead reports that the topic of schedules is fed from its start. It is called before Schedule, on the merged
 // checker.
 func (c *Checker) SchedulesRead() { c.schedules.fed = true }
 
-// Schedule adds a record of the topic of schedules. A decision counts if its epoch is that of the last claim, and so does the
-// first one of each instant.
+// Schedule adds a record of the topic of schedules. A decision counts if its epoch is that of the last claim. The time of the
+// first one of each instant counts.
 func (c *Checker) Schedule(r *events.Record) {
 	s := &c.schedules
 	if s.first.IsZero() {
@@ -80,12 +81,12 @@ func (c *Checker) Schedule(r *events.Record) {
 		s.epoch = v.Epoch
 	case kind == scheduleStarted && (v.Epoch == s.epoch || s.epoch == 0):
 		task := events.ScheduledTask(string(r.Key), v.At)
-		if _, twice := s.started[task]; twice {
-			return
+		start, twice := s.started[task]
+		if !twice {
+			start.at, start.offset = r.Time, r.Offset
 		}
-		start := scheduleStart{at: r.Time, offset: r.Offset}
 		if _, in, err := events.DecodeInput(events.Tasks, &events.Record{Key: []byte(task), Value: v.Submission}); err == nil {
-			start.digest = in.(*events.Submission).Digest()
+			start.digests = append(start.digests, in.(*events.Submission).Digest())
 		}
 		s.started[task] = start
 	}
@@ -109,7 +110,7 @@ func (f *finish) checkSchedules() {
 		t := f.c.tasks[task]
 		_, own := s.tasks[task]
 		switch {
-		case t != nil && own && start.digest != "" && t.digest != sumOfText(start.digest):
+		case t != nil && own && !s.refused[task] && len(start.digests) > 0 && !slices.ContainsFunc(start.digests, func(x string) bool { return sumOfText(x) == t.digest }):
 			f.faults.add(Fault{"P27", task, topicSchedules, 0, start.offset, "the submission of its task isn't the one that was decided"})
 		case t != nil || waiting[task] || s.refused[task] || !f.covers(task, start.at) || f.now.Sub(start.at) < startWithin:
 		default:

@@ -65,6 +65,23 @@ func TestScheduledTasks(t *testing.T) {
 			refused(h, s)
 			h.later(time.Hour)
 		}},
+		{"refused, because the task is of an older definition", "", func(h *history) {
+			s := submission(h)
+			old := *s
+			old.Input = []byte(`{"day":0}`)
+			h.claimSchedules(1).later(time.Second)
+			h.starts(1, s) // a backfill
+			refused(h, s)
+			received(h, &old)
+			h.later(time.Hour)
+		}},
+		{"decided again under a newer definition, when its id was forgotten", "", func(h *history) {
+			s := submission(h)
+			h.claimSchedules(1).starts(1, s)
+			s.Input = []byte(`{"day":2}`)
+			h.starts(1, s)
+			received(h, s)
+		}},
 		{"the topic wasn't read", "", func(h *history) { h.starts(1, submission(h)).later(time.Hour) }},
 
 		{"P27: no task", "P27", func(h *history) { h.claimSchedules(1).starts(1, submission(h)).later(time.Hour) }},
