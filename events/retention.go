@@ -8,7 +8,8 @@ import (
 )
 
 // Ids of ended tasks are forgotten by events alone, so that every reader forgets the same ones. The event that ends a
-// task says from when on its id may be forgotten (ForgetAt): its workflow's dedupe_for after the end. PartitionForgot
+// task says from when on its id may be forgotten (ForgetAt): its workflow's dedupe_for after the end, and that of a child
+// not before its parent's (Parent.KnownUntil). PartitionForgot
 // forgets all ids whose ForgetAt has passed. A later submission of such an id is a new task, whose seq begins with 1
 // again.
 
@@ -39,16 +40,29 @@ func OfPartition(f Fact) bool {
 	return v == VerbClaimed || v == VerbForgot
 }
 
-// ForgetAtEnd returns the ForgetAt of an event that ends the task at an instant; zero: its id is never forgotten. That of a
-// child counts from its complete-by if that is later, since its parent can ask for its undo until then.
+// ForgetAtEnd returns the ForgetAt of an event that ends the task at an instant; zero: its id is never forgotten. A child
+// stays known at least until its KnownUntil.
 func (t *Task) ForgetAtEnd(end time.Time) time.Time {
-	if t.Plan == nil || t.Plan.DedupeFor == 0 {
+	if t.Plan == nil {
 		return time.Time{}
 	}
-	if t.Parent != nil && t.CompleteBy.After(end) {
-		end = t.CompleteBy
+	return t.knownUntil(end)
+}
+
+// ChildrenKnownUntil returns the KnownUntil of the task's children: the ForgetAt that the task has if it ends at its
+// complete-by.
+func (t *Task) ChildrenKnownUntil() time.Time { return t.knownUntil(t.CompleteBy) }
+
+// knownUntil returns until when the id of the task is known if it ends at an instant; zero: for ever.
+func (t *Task) knownUntil(end time.Time) time.Time {
+	if t.Plan.DedupeFor == 0 || t.Parent != nil && t.Parent.KnownUntil.IsZero() {
+		return time.Time{}
 	}
-	return Millis(end.Add(t.Plan.DedupeFor))
+	at := Millis(end.Add(t.Plan.DedupeFor))
+	if t.Parent != nil && t.Parent.KnownUntil.After(at) {
+		return t.Parent.KnownUntil
+	}
+	return at
 }
 
 // KeyName names the task in its idempotency keys: by its id and, if the id may be forgotten, by when the task was

@@ -34,10 +34,12 @@ func samplePlanOfChild() *Plan {
 
 func childSamples() []sample {
 	var all []sample
-	for i, item := range []*int{nil, new(int)} {
-		f := &TaskReceived{Workflow: "invoice", Version: 2, Input: json.RawMessage(`{"amount":12.50}`), Digest: "q1w2e3r4t5y6u7i8o9p0aQ", Plan: samplePlanOfChild(), Parent: sampleParent(item)}
+	known := sampleParent(nil)
+	known.KnownUntil = instantOf(90)
+	for suffix, parent := range map[string]*Parent{".child": sampleParent(nil), ".item": sampleParent(new(int)), ".known_until": known} {
+		f := &TaskReceived{Workflow: "invoice", Version: 2, Input: json.RawMessage(`{"amount":12.50}`), Digest: "q1w2e3r4t5y6u7i8o9p0aQ", Plan: samplePlanOfChild(), Parent: parent}
 		e := sampleEvent(f, 2)
-		all = append(all, sample{name: f.Type() + []string{".child", ".item"}[i], record: e.Record(sampleNS, "scheduler-0", 3, e.Value()), want: e, event: e, inbox: Inboxes,
+		all = append(all, sample{name: f.Type() + suffix, record: e.Record(sampleNS, "scheduler-0", 3, e.Value()), want: e, event: e, inbox: Inboxes,
 			decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
 	}
 	f := &ChildStarted{Step: "invoice", Attempt: 1, Child: "order-7/invoice", Workflow: "invoice", TokenHash: TokenHash("order-7", RequestRef{"invoice", Do, 1}, sampleToken), TaskInput: true}
@@ -49,12 +51,16 @@ func childSamples() []sample {
 func sampleChildInputs() []sample {
 	sub := sampleSubmission()
 	sub.ReplyTo, sub.Labels, sub.Parent = "", nil, sampleParent(new(int))
+	known := sampleSubmission()
+	known.ReplyTo, known.Labels, known.Parent = "", nil, sampleParent(nil)
+	known.Parent.KnownUntil = instantOf(90)
 	w := &Withdrawal{Task: "order-7/invoice", Parent: "order-7", Ref: RequestRef{"invoice", Undo, 1}, Token: sampleToken,
 		Started: TokenHash("order-7", RequestRef{"invoice", Do, 1}, sampleToken), Completed: true, Keep: true, Why: "its parent is being undone", Item: new(int)}
 	held := &Reply{Task: "order-7", Ref: RequestRef{"invoice", Do, 1}, Token: sampleToken, Outcome: Held, Effect: EffectNone, Body: sampleError.JSON(), Source: "scheduler-0", Item: new(int)}
 	resumed := &Reply{Task: "order-7", Ref: RequestRef{"invoice", Do, 1}, Token: sampleToken, Outcome: Resumed, Effect: EffectNone, Body: json.RawMessage("null"), Source: "scheduler-0"}
 	return []sample{
 		inputSample(TypeSubmission+".child", Tasks, sub.Record(sampleNS, "scheduler-0"), sub),
+		inputSample(TypeSubmission+".known_until", Tasks, known.Record(sampleNS, "scheduler-0"), known),
 		inputSample(TypeWithdrawal, Tasks, w.Record(sampleNS, "scheduler-0"), w),
 		inputSample(TypeReply+".held", Replies, held.Record(sampleNS, held.Source), held),
 		inputSample(TypeReply+".resumed", Replies, resumed.Record(sampleNS, resumed.Source), resumed),

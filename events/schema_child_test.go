@@ -30,6 +30,7 @@ func init() {
 		"parent":              {typ: "object", text: "The step that the task is a child of. Absent: the task is no child."},
 		"depth":               {typ: "integer", text: "The number of parents above the task, at most 8."},
 		"item":                {typ: "integer", text: "The index of the item that the child is for. Absent: it is for no item."},
+		"known_until":         {typ: "string", pattern: instantPattern, text: "From when on the id of the child may be forgotten at the earliest, since its parent may be undone until then. Absent: never."},
 		"plan.steps.workflow": {typ: "string", text: "The workflow of the child that the step runs. Absent: its kind is another one."},
 		"plan.steps.version":  {typ: "integer", text: "The version of the child's workflow. Absent: the newest when the child starts."},
 		"headers.waybill_item": {typ: "string", pattern: `^[0-9]+$`,

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // WorkflowStep is the kind of steps that run a child task. The step is done when the child has ended. Its undo is the
@@ -45,6 +46,9 @@ type Parent struct {
 	Item    *int   // the index of the item that the child is for; nil: none
 	// StepAlone is true if the child runs Step of its parent's workflow for the item, and no other step.
 	StepAlone bool
+	// KnownUntil is the earliest instant from which on the id of the child may be forgotten: until then the parent may be
+	// undone, and with it the child. Zero: the id is never forgotten.
+	KnownUntil time.Time
 }
 
 // Ref returns the attempt of the parent's step.
@@ -59,7 +63,7 @@ func (p *Parent) Same(q *Parent) bool {
 		return p == q
 	}
 	return p.Task == q.Task && p.Step == q.Step && p.Attempt == q.Attempt && p.Token == q.Token && p.Depth == q.Depth && p.StepAlone == q.StepAlone &&
-		(p.Item == nil) == (q.Item == nil) && (p.Item == nil || *p.Item == *q.Item)
+		p.KnownUntil.Equal(q.KnownUntil) && (p.Item == nil) == (q.Item == nil) && (p.Item == nil || *p.Item == *q.Item)
 }
 
 func (p *Parent) fields(c *codec) {
@@ -70,6 +74,7 @@ func (p *Parent) fields(c *codec) {
 	c.int("depth", &p.Depth)
 	c.optionalInt("item", &p.Item)
 	c.bool("step_alone", &p.StepAlone)
+	c.time("known_until", &p.KnownUntil)
 }
 
 // ItemOf returns the step of the workflow that the task runs for an item of its list, and no other; empty: it runs all.

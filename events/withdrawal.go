@@ -82,6 +82,9 @@ func (p *Parent) headers() []Header {
 	if p.StepAlone {
 		h = append(h, Header{HeaderStepAlone, []byte("true")})
 	}
+	if !p.KnownUntil.IsZero() {
+		h = append(h, Header{HeaderKnownUntil, p.KnownUntil.AppendFormat(nil, TimeLayout)})
+	}
 	return h
 }
 
@@ -112,6 +115,11 @@ func (s *Submission) parentOf(r *Record) error {
 	}
 	s.Parent = &Parent{Task: task, Step: ref.Step, Attempt: ref.Attempt, Token: token, Depth: depth, Item: itemOf(r)}
 	s.Parent.StepAlone = s.Parent.Item != nil && string(r.header(HeaderStepAlone)) == "true"
+	if at := r.header(HeaderKnownUntil); len(at) > 0 {
+		if s.Parent.KnownUntil, err = readInstant(at); err != nil {
+			return unusable(ReasonBadHeader, "%s: %v", HeaderKnownUntil, err)
+		}
+	}
 	return nil
 }
 

@@ -53,11 +53,17 @@ func newFamily(t testing.TB, definitions ...string) *family {
 		}}
 	claim := &events.Event{At: f.env.Now, Cause: events.Cause{Inbox: events.Tasks}, Seq: 1, Epoch: 1, Fact: &events.PartitionClaimed{Owner: "test"}}
 	f.offset = 1
-	r := claim.Record(f.env.Namespace, "test", 0, claim.Seal(nil))
-	r.Time, f.events = f.env.Now, 1
+	f.write(claim.Record(f.env.Namespace, "test", 0, claim.Seal(nil)))
+	return f
+}
+
+// write writes an event to the log.
+func (f *family) write(r events.Record) events.Record {
+	r.Offset, r.Time = f.events, f.env.Now
+	f.events++
 	f.verify.Event(&r)
 	f.log = append(f.log, r)
-	return f
+	return r
 }
 
 // input writes an input to its inbox.
@@ -129,10 +135,7 @@ func (f *family) fold(r events.Record) {
 	if f.unsaved {
 		return
 	}
-	r.Offset, r.Time = f.events, f.env.Now
-	f.events++
-	f.verify.Event(&r)
-	f.log = append(f.log, r)
+	r = f.write(r)
 	fold := f.folds[string(r.Key)]
 	if fold == nil {
 		fold = &events.Fold{}

@@ -98,3 +98,100 @@ func TestForget(t *testing.T) {
 	again(3, "one")
 	again(1, "for ever")
 }
+
+// forgettingTree are workflows whose ids may be forgotten after different times: that of the child earlier than that of
+// its parent.
+const forgettingTree = `
+workflow: top
+version: 1
+complete_within: 2h
+KEEP
+defaults: {complete_within: 10s}
+steps:
+  child: {workflow: middle, complete_within: 10m}
+  each: {for_each: "${ [1, 2] }", agent: stock, operation: pick, undo: {operation: put_back}}
+---
+workflow: middle
+version: 1
+complete_within: 1h
+dedupe_for: 1m
+defaults: {complete_within: 10s}
+steps:
+  each: {for_each: "${ [1] }", workflow: bottom}
+---
+workflow: bottom
+version: 1
+complete_within: 1h
+dedupe_for: 2m
+defaults: {complete_within: 10s}
+steps:
+  a: {agent: stock, operation: pick, undo: {operation: put_back}}
+`
+
+// TestChildrenAreKnownAsLongAsTheirParent checks that no id of a child is forgotten before that of its parent, whatever
+// its own workflow says, so that the undo of a processed parent finds all of its tree.
+func TestChildrenAreKnownAsLongAsTheirParent(t *testing.T) {
+	for _, c := range []struct {
+		keep string        // of the parent; empty: for ever
+		want time.Duration // from the start of the tree until its ids may be forgotten; 0: never
+	}{{"dedupe_for: 1d\n", 26 * time.Hour}, {"dedupe_for: 1ms\n", 2*time.Hour + time.Millisecond}, {"", 0}} {
+		f := newFamily(t, strings.Split(strings.ReplaceAll(forgettingTree, "KEEP\n", c.keep), "---")...)
+		top := f.submit("o", "top", `{}`)
+		ends := f.env.Now
+		if len(f.tasks) != 5 {
+			t.Errorf("%q: there are %d tasks", c.keep, len(f.tasks))
+		}
+		for id, task := range f.tasks {
+			switch at := task.ForgetAt; {
+			case task.State != events.StateProcessed:
+				t.Errorf("%q: %s is %s: %v", c.keep, id, task.State, task.Error)
+			case task.Parent == nil:
+			case c.want == 0 && !at.IsZero(), c.want != 0 && !at.Equal(ends.Add(c.want)):
+				t.Errorf("%q: %s may be forgotten from %s on, and its parent from %s on", c.keep, id, at, top.ForgetAt)
+			}
+		}
+		f.env.Now = ends.Add(23 * time.Hour)
+		f.forget()
+		if c.want != 0 && c.want < 23*time.Hour {
+			if len(f.tasks) > 0 {
+				t.Errorf("%d tasks are still known", len(f.tasks))
+			}
+			continue
+		}
+		f.command("o", events.UndoTask, func(x *events.Control) { x.Processed = true })
+		for id, task := range f.tasks {
+			if task.State != events.StateUndone {
+				t.Errorf("%q: %s is %s: %v", c.keep, id, task.State, task.Error)
+			}
+		}
+		f.verified()
+	}
+}
+
+// forget forgets the ids of ended tasks that may be forgotten, as a supervisor asks.
+func (f *family) forget() {
+	now, next, forgets := f.env.Now, time.Time{}, false
+	for id, task := range f.tasks {
+		switch at := task.ForgetAt; {
+		case at.IsZero():
+		case at.After(now):
+			if next.IsZero() || at.Before(next) {
+				next = at
+			}
+		default:
+			delete(f.tasks, id)
+			delete(f.folds, id)
+			forgets = true
+		}
+	}
+	if !forgets {
+		return
+	}
+	r := (&events.Recovery{Action: events.ActionForget}).Record(f.env.Namespace, "test", 0)
+	r.Offset, r.Time = f.offset, now
+	f.offset++
+	f.verify.Input(&r)
+	e := &events.Event{At: now, Seq: uint64(now.UnixMilli()), Epoch: 1, Cause: events.Cause{Inbox: events.Recoveries, Offset: r.Offset},
+		Fact: &events.PartitionForgot{Until: now, Next: next}}
+	f.write(e.Record(f.env.Namespace, "test", 0, e.Seal(nil)))
+}

@@ -56,7 +56,8 @@ func (childStep) start(d *decider, i int) {
 	d.emit(f, time.Time{}, nil)
 	x := &events.Submission{ID: id, Workflow: p.Workflow, Version: p.Version, Input: input, Priority: d.Task.Priority,
 		CompleteBy: by, Traceparent: d.Task.Traceparent,
-		Parent: &events.Parent{Task: d.Task.ID, Step: p.ID, Attempt: number, Token: token, Depth: depth}}
+		Parent: &events.Parent{Task: d.Task.ID, Step: p.ID, Attempt: number, Token: token, Depth: depth,
+			KnownUntil: d.Task.ChildrenKnownUntil()}}
 	d.Records = append(d.Records, x.Record(d.env.Namespace, d.env.Source))
 }
 

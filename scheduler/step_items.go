@@ -176,7 +176,8 @@ func (d *decider) itemSubmission(i, item int) (*events.Submission, *events.Error
 	}
 	x := &events.Submission{ID: id, Workflow: p.Workflow, Version: p.Version, Input: input, Priority: d.Task.Priority, CompleteBy: d.childDeadline(i),
 		Traceparent: d.Task.Traceparent, Parent: &events.Parent{Task: d.Task.ID, Step: p.ID, Attempt: s.Attempt,
-			Token: s.Items.Token(s.Attempt), Depth: d.childDepth(), Item: &item}}
+			Token: s.Items.Token(s.Attempt), Depth: d.childDepth(), Item: &item,
+			KnownUntil: d.Task.ChildrenKnownUntil()}}
 	if p.Workflow == "" {
 		x.Workflow, x.Version, x.Parent.StepAlone, x.CompleteBy = d.Task.Workflow, d.Task.Version, true, d.Task.CompleteBy
 		x.Input = events.ItemInput(item, input, scope.Item)

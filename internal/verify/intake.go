@@ -48,7 +48,7 @@ func sumOfOrigin(traceparent string, of *events.IntakeRef, parent *events.Parent
 		if p.Item != nil {
 			item = *p.Item
 		}
-		traceparent += fmt.Sprintf("\n%s\n%s\n%d %d %v", events.RequestID(p.Task, p.Ref()), p.Token, p.Depth, item, p.StepAlone)
+		traceparent += fmt.Sprintf("\n%s\n%s\n%d %d %v %d", events.RequestID(p.Task, p.Ref()), p.Token, p.Depth, item, p.StepAlone, p.KnownUntil.UnixMilli())
 	}
 	return sumOfText(traceparent)
 }

@@ -51,7 +51,7 @@ func (c *Checker) beginsAgain(p *partition, t *task, e *events.Event) bool {
 }
 
 // checkEnd checks from when on the id of a task may be forgotten: its plan's time after its end, and not at all without
-// one (P2). The time of a child begins at its complete-by if that is later.
+// one (P2). The id of a child stays known at least until its parent's scheduler said.
 func (c *Checker) checkEnd(p *partition, t *task, e *events.Event) (what string) {
 	s := t.open.state
 	if !s.State.Terminal() {
@@ -61,8 +61,8 @@ func (c *Checker) checkEnd(p *partition, t *task, e *events.Event) (what string)
 	want := time.Time{}
 	if keep := s.Plan.DedupeFor; keep > 0 {
 		want = e.At.Add(keep)
-		if by := s.CompleteBy.Add(keep); s.Parent != nil && by.After(want) {
-			want = by // its parent can ask for its undo until then
+		if p := s.Parent; p != nil && (p.KnownUntil.IsZero() || p.KnownUntil.After(want)) {
+			want = p.KnownUntil
 		}
 	}
 	if !s.ForgetAt.Equal(want) {

@@ -16,6 +16,23 @@ func endedOne(h *history) *history {
 	return h.add(&events.TaskProcessed{Output: []byte("null"), ForgetAt: h.at.Add(time.Minute)})
 }
 
+// endedChild is endedOne of a child whose parent's scheduler said until when it must be known, with another forget_at.
+func endedChild(h *history, knownUntil, forgetAt time.Duration) {
+	h.dedupe = time.Minute
+	s := &events.Submission{ID: h.id, Workflow: "w", Input: []byte("{}"), Parent: &events.Parent{Task: "p", Step: "s", Attempt: 1, Token: token, Depth: 1}}
+	if knownUntil > 0 {
+		s.Parent.KnownUntil = h.at.Add(knownUntil)
+	}
+	ends := &events.TaskCancelled{}
+	if forgetAt > 0 {
+		ends.ForgetAt = h.at.Add(forgetAt)
+	}
+	h.input(s.Record(ns, "test"))
+	h.add(&events.TaskReceived{Workflow: "w", Version: 1, Input: s.Input, Plan: h.plan(), Digest: s.Digest(), Parent: s.Parent}).add(&events.TaskStarted{})
+	h.control(&events.Control{Command: events.Cancel})
+	h.add(&events.TaskUndoing{By: events.By{RequestID: "request"}, Ending: events.StateCancelled}).add(ends)
+}
+
 // forgot writes the event that forgets ids until now, as a supervisor asked.
 func (h *history) forgot(change func(*events.Event, *events.PartitionForgot)) *history {
 	x := &events.Recovery{Action: events.ActionForget}
@@ -83,6 +100,10 @@ func TestForgottenIDs(t *testing.T) {
 			h.add(&events.TaskUndoing{By: events.By{RequestID: "request"}, Ending: events.StateCancelled})
 			h.add(&events.TaskCancelled{ForgetAt: h.at.Add(time.Second)})
 		}, "and by its plan from never on"},
+		"a child, to be forgotten before its parent": {func(h *history) { endedChild(h, time.Hour, time.Minute) },
+			"on, and by its plan from 2026-01-01T01:00:00.0"},
+		"a child, as long as its parent":             {func(h *history) { endedChild(h, time.Hour, time.Hour) }, ""},
+		"a child of a parent that is known for ever": {func(h *history) { endedChild(h, 0, time.Minute) }, "and by its plan from never on"},
 		"the next one is missed": {func(h *history) { endedOne(h).later(time.Second).forgot(nil) },
 			"P2: events/0/10: it says that the next id may be forgotten from never on; one may be from 2026-01-01T00:01:00.030Z on"},
 		"the next one comes late": {func(h *history) {
