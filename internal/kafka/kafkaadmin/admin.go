@@ -117,7 +117,7 @@ func (a *Admin) RequestTopics(ctx context.Context) (partitions map[string]int32,
 // below the partition's start changes nothing. A partition whose start offset the cluster doesn't
 // return, such as a leaderless one, stays as it is.
 func (a *Admin) DeleteRecordsBefore(ctx context.Context, topic string, before map[int32]int64) error {
-	starts, err := a.knownStartOffsets(ctx, topic)
+	starts, err := a.KnownStartOffsets(ctx, topic)
 	if err != nil {
 		return fmt.Errorf("trim %s: %w", topic, err)
 	}
@@ -219,8 +219,8 @@ func (a *Admin) KnownEndOffsets(ctx context.Context, topic string) (map[int32]in
 	return kafka.KnownOffsets(topic, "end", listed, err)
 }
 
-// knownStartOffsets is StartOffsets with the same omission.
-func (a *Admin) knownStartOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
+// KnownStartOffsets is StartOffsets with the same omission.
+func (a *Admin) KnownStartOffsets(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := a.adm.ListStartOffsets(ctx, topic)
 	return kafka.KnownOffsets(topic, "start", listed, err)
 }

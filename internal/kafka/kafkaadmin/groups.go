@@ -288,7 +288,7 @@ func (a *Admin) lagBehindEnds(ctx context.Context, topics []string, at func(topi
 		if err != nil {
 			return nil, err
 		}
-		starts, err := a.knownStartOffsets(ctx, topic)
+		starts, err := a.KnownStartOffsets(ctx, topic)
 		if err != nil {
 			return nil, err
 		}

@@ -89,7 +89,7 @@ func (a *Admin) withoutCuts(ctx context.Context, topic string, offsets map[int32
 	if err != nil {
 		return nil, err
 	}
-	starts, err := a.knownStartOffsets(ctx, topic)
+	starts, err := a.KnownStartOffsets(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
