@@ -255,7 +255,7 @@ func (o *consoleFlags) open(ctx context.Context, n *instance.Instance, tokens *c
 	batches := batchrun.New(batchrun.Config{Kafka: n.Kafka, Admin: n.Admin, Producer: n.Producer, Source: source, Log: n.Logger(),
 		Listener: batchrun.Listener{Commanded: func(result batch.Status) { n.CountBatchCommand(string(result)) }, Open: n.SetBatches}})
 	schedules := onkafka.NewSchedules(n, source)
-	c := console.New(console.Config{Schedules: schedules, Intakes: onkafka.NewIntakes(n, o.schemas),
+	c := console.New(console.Config{Schedules: schedules, Intakes: &onkafka.Intakes{Kafka: n.Kafka, Admin: n.Admin, Schemas: o.schemas, DefinitionsChanged: n.DefinitionsChanged},
 		ClusterID: n.ClusterID, Namespace: n.Kafka.Namespace, Partitions: n.Partitions, Source: source, Batches: batches,
 		Index: index, Log: log, Cluster: onkafka.NewCluster(n, definitions), Tokens: tokens, Health: n.Health(), Now: n.Clock.Now,
 		LoopbackOperator: o.operator, TrustedOrigins: o.origins, Denied: deniedLog(n.Logger(), n.CountDenied),

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"strconv"
@@ -9,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/console"
 	"github.com/waybill-run/waybill/internal/intake"
-	"github.com/waybill-run/waybill/internal/intakerun"
 	"github.com/waybill-run/waybill/internal/text"
 )
 
@@ -118,77 +117,92 @@ have passed: an intake that is applied under the same name continues there.`,
 	})
 }
 
-// intakes returns the intakes in the log.
-func intakes(t *namedTool, cmd *cobra.Command) (list []intake.IntakeStatus, err error) {
-	if err := t.output.check(); err != nil {
-		return nil, err
-	}
-	l, err := t.open(cmd)
-	if err != nil {
-		return nil, err
-	}
-	defer l.close()
-	err = l.askBrokers(cmd.Context(), func(ctx context.Context) error {
-		list, err = intakerun.Views(ctx, l.admin, l.cfg.Namespace)
+// intakeQuery is a command that shows intakes.
+type intakeQuery struct {
+	tool
+	queryFlags
+}
+
+func (q *intakeQuery) flags(cmd *cobra.Command) {
+	q.tool.flags(cmd)
+	q.api.flags(cmd)
+}
+
+// ask gets an answer about intakes of a console, and prints it.
+func (q *intakeQuery) ask(cmd *cobra.Command, path string, into any, print func() error) error {
+	if err := q.output.check(); err != nil {
 		return err
+	}
+	return q.query(cmd, &q.tool, noIndex, func(c *apiClient) error {
+		if err := c.Get(cmd.Context(), path, nil, into); err != nil {
+			return err
+		}
+		return print()
 	})
-	return list, err
 }
 
 func newIntakeList() *cobra.Command {
-	var t namedTool
+	var q intakeQuery
 	cmd := &cobra.Command{
 		Use:     "list",
-		Short:   "List intakes with their states and lags",
+		Short:   "List intakes with their states, lags and dead letters of the last 24 hours",
 		Example: "  waybill intake list",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			list, err := intakes(&t, cmd)
-			if err != nil {
-				return err
-			}
-			return printList(&t.output, cmd.OutOrStdout(), "INTAKE STATE TOPIC FORMAT TO LAG FAULT", list, func(v intake.IntakeStatus) []string {
-				return []string{v.Name, v.State, v.Topic, string(v.Format), v.To, lagText(v.Lag), text.Shorten(v.Fault, 120)}
+			var l console.IntakeList
+			return q.ask(cmd, "/intakes", &l, func() error {
+				return printList(&q.output, cmd.OutOrStdout(), "INTAKE STATE TOPIC FORMAT TO LAG DEADLETTERS FAULT", l.Intakes, func(v intake.IntakeStatus) []string {
+					return []string{v.Name, v.State, v.Topic, string(v.Format), v.To, numberText(v.Lag), deadlettersText(v.Deadletters), text.Shorten(v.Fault, 120)}
+				})
 			})
 		},
 	}
-	t.flags(cmd)
+	q.flags(cmd)
 	return cmd
 }
 
-func lagText(lag *int64) string {
-	if lag == nil {
+func numberText(n *int64) string {
+	if n == nil {
 		return "-"
 	}
-	return strconv.FormatInt(*lag, 10)
+	return strconv.FormatInt(*n, 10)
+}
+
+func deadlettersText(d *intake.IntakeDeadletters) string {
+	if d == nil {
+		return "-"
+	}
+	return strconv.FormatInt(d.Count, 10)
 }
 
 func newIntakeGet() *cobra.Command {
-	var t namedTool
+	var q intakeQuery
 	cmd := &cobra.Command{
 		Use:     "get NAME",
-		Short:   "Show an intake",
+		Short:   "Show an intake, with its position in each partition",
 		Example: "  waybill intake get shop-orders",
 		Args:    arguments("an intake's name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			list, err := intakes(&t, cmd)
-			if err != nil {
-				return err
+			if err := events.CheckDefinitionName(args[0]); err != nil {
+				return usage("%w", err)
 			}
-			for i := range list {
-				if list[i].Name == args[0] {
-					return t.printObject(cmd.OutOrStdout(), &list[i], func(out io.Writer) error { return printIntake(out, &list[i]) })
-				}
-			}
-			return exit(exitNotFound, "there is no intake %q; `waybill intake list` shows those that there are", args[0])
+			var v intake.IntakeStatus
+			return q.ask(cmd, "/intakes/"+args[0], &v, func() error {
+				return q.printObject(cmd.OutOrStdout(), &v, func(out io.Writer) error { return printIntake(out, &v) })
+			})
 		},
 	}
-	t.flags(cmd)
+	q.flags(cmd)
 	return cmd
 }
 
 func printIntake(out io.Writer, v *intake.IntakeStatus) error {
-	lines := [][2]string{{"topic", v.Topic}, {"to", v.To}, {"lag", lagText(v.Lag)}, {"workers", strconv.Itoa(v.Members)}, {"by", v.By + v.Claimed}, {"why", v.Why}, {"fault", v.Fault}, {"definition", string(v.Definition)}}
+	deadletters := deadlettersText(v.Deadletters)
+	if v.Deadletters != nil && v.Deadletters.Since != nil {
+		deadletters += " since " + *v.Deadletters.Since
+	}
+	lines := [][2]string{{"topic", v.Topic}, {"to", v.To}, {"lag", numberText(v.Lag)}, {"dead letters", deadletters}, {"workers", strconv.Itoa(v.Members)},
+		{"by", v.By + v.Claimed}, {"why", v.Why}, {"fault", v.Fault}, {"definition", string(v.Definition)}}
 	fmt.Fprintf(out, "intake %s: %s\n", v.Name, v.State)
 	for _, line := range lines {
 		if line[1] == "" {
@@ -198,5 +212,20 @@ func printIntake(out io.Writer, v *intake.IntakeStatus) error {
 			return err
 		}
 	}
-	return nil
+	if len(v.Partitions) == 0 {
+		return nil
+	}
+	fmt.Fprintln(out)
+	w := newTable(out, "PARTITION POSITION END LAG WORKER")
+	for _, p := range v.Partitions {
+		w.row(strconv.Itoa(int(p.Partition)), offsetCell(p.Position), offsetCell(p.End), numberText(p.Lag), dash(p.Worker))
+	}
+	return w.Flush()
+}
+
+func offsetCell(offset *string) string {
+	if offset == nil {
+		return "-"
+	}
+	return *offset
 }

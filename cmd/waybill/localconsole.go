@@ -88,11 +88,17 @@ func askLocalConsole(ctx context.Context, of indexSource, indexed func(partition
 	}
 	log, cluster := of.ports(c)
 	file := ""
-	if f, is := of.(*fileSource); is && f.served {
-		file = f.name
+	var intakes console.Intakes // of a file: there are none
+	switch of := of.(type) {
+	case *fileSource:
+		if of.served {
+			file = of.name
+		}
+	case logSource:
+		intakes = &onkafka.Intakes{Kafka: of.cfg, Admin: of.admin}
 	}
 	cfg := console.Config{File: file, ClusterID: id.ClusterID, Namespace: id.Namespace, Partitions: id.Partitions, Now: time.Now,
-		Index: &lossyIndex{c.index, c}, Log: log, Cluster: cluster}
+		Index: &lossyIndex{c.index, c}, Log: log, Cluster: cluster, Intakes: intakes}
 	batches, err := c.newBatches(&cfg, &o)
 	if err != nil {
 		return err

@@ -41,6 +41,8 @@ func namedOnThePage(t *testing.T, b *browser, page, script string) {
 	if found := b.violations(script); found != "" {
 		t.Errorf("commands to schedules and intakes:\n%s", found)
 	}
+	b.click("tr[data-key=shop] a[data-open]")
+	b.await("location.hash === '#/deadletters?intake=shop' && document.querySelector('main').innerText.includes('No dead letters.')")
 }
 
 // migrateOnThePage migrates the held task of version 1 of a workflow to version 2, after a dry run.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/consoleapi"
+	"github.com/waybill-run/waybill/internal/intake"
 )
 
 // Config configures a console.
@@ -98,6 +99,7 @@ type Console struct {
 	recentLetters      *recent
 	sampledAgents      shared[[]consoleapi.Agent]
 	sampledScheduling  shared[map[int32]Scheduling]
+	sampledIntakes     shared[[]intake.IntakeStatus]
 	lags               lagHistory
 	waitingLookupSlots chan struct{} // bounds the requests that look for a waiting submission
 	forkSlots          chan struct{} // bounds the forks
@@ -142,7 +144,7 @@ func (c *Console) shareReads() {
 	}, ofNoEvent, c.cfg.Now)
 	c.recentLetters = newRecent(func(ctx context.Context, from TopicPosition, fn func(*events.Record)) (TopicPosition, error) {
 		return c.cfg.Log.Deadletters(ctx, from, fn)
-	}, reasonOf, c.cfg.Now)
+	}, deadletterLabels, c.cfg.Now)
 	c.sampledAgents.ask = func(ctx context.Context) ([]consoleapi.Agent, error) {
 		agents, err := c.cfg.Cluster.Agents(ctx)
 		if err == nil {
@@ -157,6 +159,7 @@ func (c *Console) shareReads() {
 		}
 		return partitions, err
 	}
+	c.sampledIntakes.ask = c.askIntakes
 }
 
 // Close ends the streams and waits for their end.

@@ -3,6 +3,8 @@ package console
 import (
 	"context"
 	"errors"
+	"slices"
+	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -14,8 +16,10 @@ import (
 // Intakes knows all intakes, and changes them. It is safe for concurrent use. Its errors are intake.ErrNotFound, or those of
 // Kafka.
 type Intakes interface {
-	// List returns all intakes, by name.
+	// List returns all intakes, by name. It doesn't count dead letters.
 	List(ctx context.Context) ([]intake.IntakeStatus, error)
+	// Changed returns when a definition changed last, as far as this process knows, by this machine's clock.
+	Changed() time.Time
 	// ApplyIntake writes a definition. result says what was done.
 	ApplyIntake(ctx context.Context, d *intake.Definition, by events.By) (result string, err error)
 	// MapAgain returns a function that maps the records of dead letters again, with the intakes of now (redrive.MapAgain).
@@ -68,12 +72,39 @@ func (c *call) intakes(*noParameters) (*IntakeList, error) {
 	if c.cfg.Intakes == nil {
 		return l, nil
 	}
-	list, err := c.cfg.Intakes.List(c.r.Context())
+	notBefore := time.Now().Add(-sampleMaxAge)
+	if changed := c.cfg.Intakes.Changed(); changed.After(notBefore) {
+		notBefore = changed
+	}
+	list, at, err := c.sampledIntakes.get(c.r.Context(), notBefore, c.timeouts.answer)
 	if err != nil {
 		return nil, intakeError("", err)
 	}
 	l.Intakes = append(l.Intakes, list...)
+	for i := range l.Intakes {
+		l.Intakes[i].SampledAt = c.instantOf(at)
+	}
 	return l, nil
+}
+
+// deadlettersCountedFor is how long dead letters of intakes are counted, as they are listed.
+const deadlettersCountedFor = 24 * time.Hour
+
+// askIntakes asks for the intakes, and for their dead letters of the last 24 hours, for all callers.
+func (c *Console) askIntakes(ctx context.Context) ([]intake.IntakeStatus, error) {
+	list, err := c.cfg.Intakes.List(ctx)
+	if err != nil || len(list) == 0 {
+		return list, err
+	}
+	if leaderless, err := c.recentLetters.refresh(ctx, c.timeouts.answer); err != nil || len(leaderless) > 0 {
+		return list, nil // the counts are unknown
+	}
+	counts, since := c.recentLetters.countByIntake(c.cfg.Now().Add(-deadlettersCountedFor))
+	list = slices.Clone(list)
+	for i := range list {
+		list[i].Deadletters = &intake.IntakeDeadletters{Count: counts[list[i].Name], Since: events.InstantText(since)}
+	}
+	return list, nil
 }
 
 func (c *call) intake(in *intakePath) (*intake.IntakeStatus, error) {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,8 +16,10 @@ import (
 
 // recordedIntakes keeps intakes in memory, and what was asked.
 type recordedIntakes struct {
-	known []intake.IntakeStatus
-	asked []string
+	known   []intake.IntakeStatus
+	asked   []string
+	changed time.Time
+	listed  atomic.Int32 // how often Kafka would have been asked
 }
 
 // newRecordedIntakes returns an intake for each task of a recording whose id can be an intake's name.
@@ -24,13 +27,18 @@ func newRecordedIntakes(w *recording) *recordedIntakes {
 	s := &recordedIntakes{}
 	for id := range w.tasks {
 		if events.CheckDefinitionName(id) == nil {
-			s.known = append(s.known, intake.IntakeStatus{Name: id, State: intake.StateStopped, Format: intake.JSON})
+			s.known = append(s.known, intake.IntakeStatus{Name: id, State: intake.StateStopped, Format: intake.JSON, Partitions: []intake.IntakePartition{}})
 		}
 	}
 	return s
 }
 
-func (s *recordedIntakes) List(context.Context) ([]intake.IntakeStatus, error) { return s.known, nil }
+func (s *recordedIntakes) List(context.Context) ([]intake.IntakeStatus, error) {
+	s.listed.Add(1)
+	return s.known, nil
+}
+
+func (s *recordedIntakes) Changed() time.Time { return s.changed }
 
 func (s *recordedIntakes) MapAgain(ctx context.Context) (func(letter *events.Record) (events.Record, bool, error), error) {
 	p, err := intake.Parse("", []byte("intake: shop\ntopic: shop.orders\nsubmit: {workflow: order, id: '${ value.id }'}\n"), events.DefaultNamespace)
@@ -40,9 +48,11 @@ func (s *recordedIntakes) MapAgain(ctx context.Context) (func(letter *events.Rec
 }
 
 func (s *recordedIntakes) ApplyIntake(_ context.Context, d *intake.Definition, by events.By) (string, error) {
-	lag := int64(7)
+	lag, at, end := int64(7), "10", "17"
+	s.changed = time.Now()
 	s.known = append(s.known, intake.IntakeStatus{Name: d.Name, State: intake.StateRunning, Topic: d.Topic, Format: d.Format, To: d.To(), Lag: &lag, Members: 2,
-		By: by.Who, Claimed: by.Claimed, Why: by.Why, Definition: d.Canonical()})
+		Partitions: []intake.IntakePartition{{Partition: 0, Position: &at, End: &end, Lag: &lag, Worker: "shop.a.0"}, {Partition: 1}},
+		By:         by.Who, Claimed: by.Claimed, Why: by.Why, Definition: d.Canonical()})
 	return "created", nil
 }
 
@@ -89,8 +99,16 @@ func TestIntakes(t *testing.T) {
 		t.Error(body)
 	}
 	call(http.MethodPost, "/intakes", "/intakes", `{"definition":"intake: shop\n"}`, http.StatusBadRequest)
-	if l := get[IntakeList](t, w, s, api+"/intakes", api+"/intakes"); len(l.Intakes) != 1 || l.Intakes[0].To != "order" || *l.Intakes[0].Lag != 7 {
+	if l := get[IntakeList](t, w, s, api+"/intakes", api+"/intakes"); len(l.Intakes) != 1 || l.Intakes[0].To != "order" || *l.Intakes[0].Lag != 7 || *l.Intakes[0].Partitions[0].Position != "10" || l.Intakes[0].SampledAt == nil {
 		t.Errorf("%+v", l)
+	}
+	known.changed = time.Time{}
+	s.Config.Handler.(*Console).sampledIntakes.last.began = time.Now().Add(time.Hour) // what was read stays fresh
+	for range 20 {
+		call(http.MethodGet, "/intakes", "/intakes", "", http.StatusOK)
+	}
+	if n := known.listed.Load(); n != 1 {
+		t.Errorf("viewers made the console ask Kafka %d times, want once", n)
 	}
 	call(http.MethodGet, "/intakes/shop", "/intakes/{id}", "", http.StatusOK)
 	call(http.MethodGet, "/intakes/none", "/intakes/{id}", "", http.StatusNotFound)
@@ -130,6 +148,11 @@ func TestDeadlettersOfIntakes(t *testing.T) {
 	list := get[consoleapi.DeadletterPage](t, w, s, api+"/deadletters", api+"/deadletters?intake=shop")
 	if len(list.Deadletters) != 2 {
 		t.Errorf("%+v", list.Deadletters)
+	}
+	s.Config.Handler.(*Console).cfg.Intakes.(*recordedIntakes).known = []intake.IntakeStatus{{Name: "shop", State: intake.StateStopped, Partitions: []intake.IntakePartition{}}, {Name: "other", State: intake.StateStopped, Partitions: []intake.IntakePartition{}}}
+	intakes := get[IntakeList](t, w, s, api+"/intakes", api+"/intakes").Intakes
+	if len(intakes) != 2 || intakes[0].Deadletters.Count != 2 || intakes[1].Deadletters.Count != 0 {
+		t.Errorf("%+v", intakes)
 	}
 	before := w.writes()
 	r := ask(t, s, http.MethodPost, api+"/deadletters/redrive", `{"intake":"shop"}`)

@@ -150,9 +150,9 @@ func (c *call) alertsOfNoEvent(in *alertsRequest, since time.Time, found *newest
 }
 
 // ofNoEvent reports whether a record is an alert that belongs to no event.
-func ofNoEvent(r *events.Record) (reason string, kept bool) {
+func ofNoEvent(r *events.Record) (none recentLabels, kept bool) {
 	a, err := events.DecodeAlert(r)
-	return "", err == nil && a.Seq == 0
+	return none, err == nil && a.Seq == 0
 }
 
 func deadletterBytes(d *consoleapi.Deadletter) int {
@@ -184,8 +184,10 @@ func (c *call) deadletters(in *deadlettersRequest) (*consoleapi.DeadletterPage, 
 			return nil, badRequest("reason %q: one of %v, or several with commas", consoleapi.Printable(reason), events.Reasons)
 		}
 	}
-	wanted := func(reason string) bool { return len(reasons) == 0 || slices.Contains(reasons, reason) }
-	if in.Intake == "" && (in.Since == "" || c.recentLetters.isRead()) { // those in memory don't name their intake
+	wanted := func(l recentLabels) bool {
+		return (len(reasons) == 0 || slices.Contains(reasons, l.reason)) && (in.Intake == "" || l.intake == string(in.Intake))
+	}
+	if in.Since == "" || c.recentLetters.isRead() {
 		leaderless, err := c.recentLetters.refresh(c.r.Context(), c.timeouts.answer)
 		if err != nil {
 			return nil, unavailable("the dead letters: %v", err)
@@ -196,17 +198,17 @@ func (c *call) deadletters(in *deadlettersRequest) (*consoleapi.DeadletterPage, 
 		}
 	}
 	return c.readDeadletters(asked, func(r *events.Record) bool {
-		reason, _ := r.Header(events.HeaderReason)
-		return wanted(reason) && (in.Intake == "" || events.IntakeOfDeadletter(r) == string(in.Intake))
+		labels, _ := deadletterLabels(r)
+		return wanted(labels)
 	})
 }
 
 // recentDeadletters returns a page of the recent dead letters; nil: it needs some that aren't known.
-func (c *call) recentDeadletters(asked *window, wanted func(reason string) bool) *consoleapi.DeadletterPage {
+func (c *call) recentDeadletters(asked *window, wanted func(recentLabels) bool) *consoleapi.DeadletterPage {
 	found, whole, full := newest[consoleapi.Deadletter]{window: asked}, true, false
 	known := c.recentLetters.newestFirst(asked.since, func(r *recentRecord, later *redrive.Later) bool {
 		switch {
-		case !wanted(r.reason) || !found.follows(r.place):
+		case !wanted(r.recentLabels) || !found.follows(r.place):
 		case full:
 			found.seen++
 		case r.record == nil:
@@ -259,9 +261,10 @@ func withoutLeaders(partitions []int32) []consoleapi.Incomplete {
 	return lacks
 }
 
-func reasonOf(r *events.Record) (reason string, kept bool) {
-	reason, _ = r.Header(events.HeaderReason)
-	return reason, true
+func deadletterLabels(r *events.Record) (labels recentLabels, kept bool) {
+	labels.reason, _ = r.Header(events.HeaderReason)
+	labels.intake = strings.Clone(events.IntakeOfDeadletter(r)) // it would keep the record's place
+	return labels, true
 }
 
 // ViewDeadletter converts a record of the dead letters.

@@ -31,8 +31,8 @@ const (
 // safe for concurrent use.
 type recent struct {
 	read func(ctx context.Context, from TopicPosition, fn func(*events.Record)) (TopicPosition, error)
-	// keep reports whether a record is listed, and its reason.
-	keep func(r *events.Record) (reason string, kept bool)
+	// keep reports whether a record is listed, with its labels.
+	keep func(r *events.Record) (labels recentLabels, kept bool)
 	now  func() time.Time // the brokers'
 
 	reading shared[struct{}]
@@ -54,13 +54,16 @@ type recentRecords struct {
 
 // recentRecord is a record of the list. It isn't changed.
 type recentRecord struct {
-	place  noticePlace
-	time   time.Time
-	reason string
-	record *events.Record // nil: only its place is known
+	place noticePlace
+	time  time.Time
+	recentLabels
+	record *events.Record // nil: only its place and labels are known
 }
 
-func newRecent(read func(context.Context, TopicPosition, func(*events.Record)) (TopicPosition, error), keep func(*events.Record) (string, bool), now func() time.Time) *recent {
+// recentLabels are what lists of dead letters select by.
+type recentLabels struct{ reason, intake string }
+
+func newRecent(read func(context.Context, TopicPosition, func(*events.Record)) (TopicPosition, error), keep func(*events.Record) (recentLabels, bool), now func() time.Time) *recent {
 	x := &recent{read: read, keep: keep, now: now}
 	x.reading.ask = func(ctx context.Context) (struct{}, error) { return struct{}{}, x.catchUp(ctx) }
 	return x
@@ -116,6 +119,21 @@ func (x *recent) newestFirst(since time.Time, fn func(*recentRecord, *redrive.La
 		}
 	}
 	return true
+}
+
+// countByIntake counts the records since an instant by intake. complete is since when it knows all of them.
+func (x *recent) countByIntake(since time.Time) (n map[string]int64, complete time.Time) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if n = map[string]int64{}; since.Before(x.known.complete) {
+		since = x.known.complete
+	}
+	for i := range x.known.list {
+		if r := &x.known.list[i]; r.intake != "" && !r.time.Before(since) {
+			n[r.intake]++
+		}
+	}
+	return n, since
 }
 
 // since returns the records since an instant, or false if it doesn't have all of them. They must not be changed.
@@ -194,12 +212,12 @@ func (x *recent) readNew(ctx context.Context) error {
 }
 
 // add adds a record if it is listed. Records come in any order; trim sorts them.
-func (k *recentRecords) add(r *events.Record, keep func(*events.Record) (string, bool)) {
-	reason, kept := keep(r)
+func (k *recentRecords) add(r *events.Record, keep func(*events.Record) (recentLabels, bool)) {
+	labels, kept := keep(r)
 	if !kept {
 		return
 	}
-	k.list = append(k.list, recentRecord{noticePlace{r.Time.UnixMilli(), false, r.Partition, r.Offset}, r.Time, reason, cloneRecord(r)})
+	k.list = append(k.list, recentRecord{noticePlace{r.Time.UnixMilli(), false, r.Partition, r.Offset}, r.Time, labels, cloneRecord(r)})
 	if k.bytes += recordBytes(r); len(k.list) > 2*recentMax || k.bytes > 2*recentMaxBytes {
 		k.trim()
 	}

@@ -54,7 +54,7 @@ func TestRecentIsBounded(t *testing.T) {
 	var k recentRecords
 	for i := range int64(3 * recentMax) {
 		r := letterAt(int32(i%3), i/3, start.Add(time.Duration(i)*time.Millisecond), 0)
-		k.add(&r, reasonOf)
+		k.add(&r, deadletterLabels)
 	}
 	k.trim()
 	if first := start.Add(2 * recentMax * time.Millisecond); len(k.list) != recentMax || !k.list[0].time.Equal(first) || k.complete.After(first) || !k.complete.After(first.Add(-time.Millisecond)) {
@@ -66,7 +66,7 @@ func TestRecentIsBounded(t *testing.T) {
 	k = recentRecords{}
 	for i := range int64(300) {
 		r := letterAt(0, i, start, 1<<20)
-		k.add(&r, reasonOf)
+		k.add(&r, deadletterLabels)
 	}
 	k.trim()
 	whole := 0
@@ -102,7 +102,7 @@ func (x *topicOfTest) read(_ context.Context, from TopicPosition, fn func(*event
 func TestRecentReadsOnce(t *testing.T) {
 	topic := &topicOfTest{}
 	now := time.UnixMilli(1_000_000_000_000)
-	x := newRecent(topic.read, reasonOf, func() time.Time { return now })
+	x := newRecent(topic.read, deadletterLabels, func() time.Time { return now })
 	afresh := func() bool { return topic.reads[len(topic.reads)-1].Offsets == nil }
 	look := func(wantAfresh bool) {
 		t.Helper()

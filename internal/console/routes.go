@@ -76,7 +76,7 @@ var routes = []route{
 	postRoute("deleteSchedule", "/schedules/{id}/delete", commandRole, "Delete a schedule: its tasks go on", changeSchedule(Schedules.Delete)),
 	postRoute("triggerSchedule", "/schedules/{id}/trigger", commandRole, "Start a task of a schedule now", (*call).triggerSchedule),
 	postRoute("backfillSchedule", "/schedules/{id}/backfill", commandRole, "Start the tasks of past instants of a schedule", (*call).backfillSchedule),
-	getRoute("listIntakes", "/intakes", "List intakes, with their states and lags", (*call).intakes),
+	getRoute("listIntakes", "/intakes", "List intakes, with their states, positions, lags and dead letters", (*call).intakes),
 	postRoute("applyIntake", "/intakes", commandRole, "Write an intake to the log", (*call).applyIntake),
 	getRoute("getIntake", "/intakes/{id}", "Get an intake", (*call).intake),
 	postRoute("pauseIntake", "/intakes/{id}/pause", commandRole, "Pause an intake: it consumes nothing until it is resumed", changeIntake(Intakes.Pause)),

@@ -134,6 +134,8 @@ var described = map[reflect.Type]string{
 	reflect.TypeFor[events.IntakeView]():            "The record that an intake made a submission of.",
 	reflect.TypeFor[IntakeList]():                   "A list of intakes.",
 	reflect.TypeFor[intake.IntakeStatus]():          "An intake, which makes submissions or signals of the records of another application's topic.",
+	reflect.TypeFor[intake.IntakePartition]():       "Where an intake is in a partition of its topic.",
+	reflect.TypeFor[intake.IntakeDeadletters]():     "How many dead letters an intake has.",
 	reflect.TypeFor[consoleapi.IntakeCommand]():     "A command to an intake.",
 	reflect.TypeFor[consoleapi.IntakeResult]():      "What a command did to an intake.",
 	reflect.TypeFor[ScheduleList]():                 "A list of schedules.",

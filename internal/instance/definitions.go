@@ -3,6 +3,7 @@ package instance
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/waybill-run/waybill/scheduler"
 )
@@ -13,4 +14,12 @@ func (n *Instance) Catalog(ctx context.Context) (*scheduler.CompiledDefinitions,
 		return nil, fmt.Errorf("read the workflow definitions: %w", err)
 	}
 	return n.catalog.CompiledDefinitions, nil
+}
+
+// DefinitionsChanged returns when this process read a record of the definitions last; zero: it doesn't follow them.
+func (n *Instance) DefinitionsChanged() time.Time {
+	if at := n.definitionsChanged.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
 }

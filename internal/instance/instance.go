@@ -50,6 +50,8 @@ type Instance struct {
 	log          *slog.Logger
 	roles        *errgroup.Group
 	keepsDeleted atomic.Bool // whether copies of deleted definitions are written
+	// definitionsChanged is when a record of the definitions was read last; nil: none was.
+	definitionsChanged atomic.Pointer[time.Time]
 
 	mu        sync.Mutex
 	stores    []*projections.Store
@@ -269,7 +271,10 @@ func (n *Instance) followDefinitions(ctx context.Context) error {
 				n.keepDefinition(ctx, d)
 			}
 		}}
-	watch, err := logreader.WatchDefinitions(ctx, n.Kafka, func(r events.Record) { c.Apply(&r) })
+	watch, err := logreader.WatchDefinitions(ctx, n.Kafka, func(r events.Record) {
+		c.Apply(&r)
+		n.definitionsChanged.Store(new(time.Now()))
+	})
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -188,25 +190,35 @@ func TestStartAndPause(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.onceEach(s.await(20+30), 20+30)
+	v := s.view("orders")
+	if len(v.Partitions) != foreignPartitions || v.Fault != "" || v.State != intake.StateRunning {
+		t.Errorf("%+v", v)
+	}
+	for _, p := range v.Partitions {
+		if !strings.HasPrefix(p.Worker, "orders.b.") || p.End == nil || p.Position == nil {
+			t.Errorf("%+v", p)
+		}
+	}
 }
 
 // lag returns how many records an intake hasn't read; -1: it has no position somewhere.
 func (s *site) lag(name string) (n int64) {
-	lag, err := s.admin.GroupLag(s.t.Context(), intake.Group(s.cfg.Namespace, name), s.topic)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	commits, err := s.admin.Commits(s.t.Context(), intake.Group(s.cfg.Namespace, name))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if len(commits[s.topic]) < foreignPartitions {
+	v := s.view(name)
+	if slices.ContainsFunc(v.Partitions, func(p intake.IntakePartition) bool { return p.Position == nil }) || v.Lag == nil {
 		return -1
 	}
-	for _, behind := range lag[s.topic] {
-		n += behind
+	return *v.Lag
+}
+
+// view returns the state of an intake.
+func (s *site) view(name string) intake.IntakeStatus {
+	s.t.Helper()
+	list, err := Views(s.t.Context(), s.admin, s.cfg.Namespace)
+	i := slices.IndexFunc(list, func(v intake.IntakeStatus) bool { return v.Name == name })
+	if err != nil || i < 0 {
+		s.t.Fatal(list, err)
 	}
-	return n
+	return list[i]
 }
 
 func TestRecreatedTopic(t *testing.T) {

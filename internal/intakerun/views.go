@@ -14,7 +14,7 @@ import (
 	"github.com/waybill-run/waybill/internal/registry"
 )
 
-// Views returns the intakes in the log, ordered by name, with their lags as far as the brokers say them.
+// Views returns the intakes in the log, ordered by name, with their positions as far as the brokers say them.
 func Views(ctx context.Context, admin *kafkaadmin.Admin, ns events.Namespace) ([]intake.IntakeStatus, error) {
 	list, err := registry.ListNamed(ctx, admin, ns, events.IntakeDefinition)
 	if err != nil {
@@ -36,7 +36,7 @@ func Views(ctx context.Context, admin *kafkaadmin.Admin, ns events.Namespace) ([
 const viewsAtOnce = 8
 
 func view(ctx context.Context, admin *kafkaadmin.Admin, ns events.Namespace, d *registry.Named) intake.IntakeStatus {
-	v := intake.IntakeStatus{Name: d.Name, State: intake.StateStopped, Fault: d.Fault, AppliedAt: events.InstantText(d.At), By: d.By.Who, Claimed: d.By.Claimed, Why: d.By.Why}
+	v := intake.IntakeStatus{Name: d.Name, State: intake.StateStopped, Partitions: []intake.IntakePartition{}, Fault: d.Fault, AppliedAt: events.InstantText(d.At), By: d.By.Who, Claimed: d.By.Claimed, Why: d.By.Why}
 	if d.Fault == "" {
 		program, err := intake.ParseStored(d.Body, ns)
 		if err != nil {
@@ -52,39 +52,45 @@ func view(ctx context.Context, admin *kafkaadmin.Admin, ns events.Namespace, d *
 	}
 	group := intake.Group(ns, d.Name)
 	state, gerr := admin.DescribeGroup(ctx, group)
-	lag, lerr := lagOf(ctx, admin, group, v.Topic)
 	if v.Members = len(state.Members); v.Members > 0 {
 		v.State = intake.StateRunning
 	}
-	if v.Lag = lag; d.Paused != nil {
+	if d.Paused != nil {
 		v.State, v.Why = intake.StatePaused, cmp.Or(d.Paused.Why, v.Why)
 	}
-	_, exists, terr := admin.TopicPartitions(ctx, v.Topic)
-	if terr == nil && !exists {
-		terr = fmt.Errorf("the topic %s doesn't exist, or this principal may not see it", v.Topic)
+	offsets, err := offsetsOf(ctx, admin, group, v.Topic)
+	if err == nil {
+		for i := range state.Members {
+			m := &state.Members[i]
+			for _, p := range m.Partitions[v.Topic] {
+				offsets.Workers[p] = cmp.Or(m.Owner, m.ID)
+			}
+		}
+		v.Partitions, v.Lag, err = offsets.Positions()
 	}
-	if err := errors.Join(gerr, lerr, terr); err != nil {
+	if err := errors.Join(gerr, err); err != nil {
 		v.Fault = err.Error()
 	}
 	return v
 }
 
-// lagOf returns how many records a group has still to consume; nil: it has no position, or the topic doesn't exist.
-func lagOf(ctx context.Context, admin *kafkaadmin.Admin, group, topic string) (*int64, error) {
-	commits, err := admin.Commits(ctx, group)
+// offsetsOf returns the offsets of a topic, and a group's positions in it.
+func offsetsOf(ctx context.Context, admin *kafkaadmin.Admin, group, topic string) (*intake.Offsets, error) {
+	partitions, exists, err := admin.TopicPartitions(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
-	if len(commits[topic]) == 0 {
-		return nil, nil
+	if !exists {
+		return nil, fmt.Errorf("the topic %s doesn't exist, or this principal may not see it", topic)
 	}
-	lag, err := admin.GroupLag(ctx, group, topic)
+	commits, err := admin.Commits(ctx, group) // before the ends: a position must not seem to be beyond them
 	if err != nil {
 		return nil, err
 	}
-	sum := int64(0)
-	for _, behind := range lag[topic] {
-		sum += behind
+	ends, err := admin.KnownEndOffsets(ctx, topic) // before the starts: a trim must not put a start above them
+	if err != nil {
+		return nil, err
 	}
-	return &sum, nil
+	starts, err := admin.KnownStartOffsets(ctx, topic)
+	return &intake.Offsets{Partitions: partitions, Committed: commits[topic], Starts: starts, Ends: ends, Workers: map[int32]string{}}, err
 }
