@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestCheckTable tries every verb of a check in every combination of the states of task, step and check.
@@ -81,5 +82,18 @@ func TestAnswersToChecks(t *testing.T) {
 		if got != want || err != nil || (len(output) > 0) != (want == BecameCompleted) {
 			t.Errorf("%s: %s %s, %v", body, got, output, err)
 		}
+	}
+}
+
+// TestNothingIsAskedOnceTheUndoHasBegun: a migration can add a check to a step whose undo was in error before its first
+// attempt.
+func TestNothingIsAskedOnceTheUndoHasBegun(t *testing.T) {
+	task := &Task{Plan: NewPlan(OnErrorUndo, time.Hour, []PlanStep{{ID: "a", Check: &PlanUndo{}}}), Steps: []*Step{{Unknown: true, Run: Run{Attempt: 1}}}}
+	if !task.NeedsCheck(0) {
+		t.Error("nobody asks what became of an attempt with an unknown effect")
+	}
+	task.Steps[0].Undo = &Run{}
+	if task.NeedsCheck(0) {
+		t.Error("the undo has begun, and the effect is asked about")
 	}
 }

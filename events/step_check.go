@@ -113,13 +113,10 @@ func (s *Step) IsChecking() bool {
 }
 
 // NeedsCheck reports whether a step must be checked before it is retried, given up or undone. Nothing is asked once its undo
-// has begun, which only a plan that changed under the task needs to know.
+// has begun, also if it failed before its first attempt: a migration can add a check then.
 func (t *Task) NeedsCheck(i int) bool {
 	s := t.Steps[i]
-	if s.Undo != nil && s.Undo.Attempt > 0 {
-		return false
-	}
-	return t.Plan.Steps[i].Check != nil && s.Unknown && s.CompletedSeq == 0 && s.Checked != s.Attempt
+	return s.Undo == nil && t.Plan.Steps[i].Check != nil && s.Unknown && s.CompletedSeq == 0 && s.Checked != s.Attempt
 }
 
 // checkPrefix begins the verbs of a check in the table of steps.

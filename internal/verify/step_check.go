@@ -110,10 +110,10 @@ func asksChecked(s *eventCheck) []events.Action {
 }
 
 // askedBefore checks that an unknown effect was asked about before what follows, and that what follows isn't against the
-// answer (P23).
+// answer (P23). An undo that has begun is retried without a question, also if a migration adds a check meanwhile.
 func (s *eventCheck) askedBefore(what string) (string, string) {
 	own := s.t.open.run(s.index, events.Do)
-	if s.t.plan.Steps[s.index].Check == nil || own.attempt == 0 {
+	if s.t.plan.Steps[s.index].Check == nil || own.attempt == 0 || s.t.open.state.Steps[s.index].Undo != nil {
 		return "", ""
 	}
 	check, is := s.t.open.run(s.index, events.Check), s.t.steps[s.index].flags
