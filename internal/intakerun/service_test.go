@@ -17,6 +17,7 @@ import (
 	"github.com/waybill-run/waybill/internal/intake"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
+	"github.com/waybill-run/waybill/internal/kafka/schedulerworker"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/registry"
 )
@@ -76,6 +77,31 @@ func (s *site) start(name string, wrap func(Log) Log) (stop func()) {
 		})
 	}
 	s.t.Cleanup(stop)
+	return stop
+}
+
+// placing reports the partitions that have a position.
+type placing struct {
+	Log
+	placed chan<- int32
+}
+
+func (p placing) PlaceStart(ctx context.Context, partition int32, start schedulerworker.Start) (bool, error) {
+	placed, err := p.Log.PlaceStart(ctx, partition, start)
+	if err == nil {
+		p.placed <- partition
+	}
+	return placed, err
+}
+
+// startPlaced is start, and returns when each partition has a position.
+func (s *site) startPlaced(name string) (stop func()) {
+	s.t.Helper()
+	placed := make(chan int32, 100)
+	stop = s.start(name, func(l Log) Log { return placing{l, placed} })
+	for seen := map[int32]bool{}; len(seen) < foreignPartitions; {
+		seen[<-placed] = true
+	}
 	return stop
 }
 
@@ -171,10 +197,7 @@ func TestStartAndPause(t *testing.T) {
 	s := newSite(t, b)
 	s.produce(orders(0, 10)...)
 	s.apply("orders", "start: latest\n"+submitOrders)
-	stop := s.start("a", nil)
-	for s.lag("orders") != 0 { // it has its positions
-		time.Sleep(10 * time.Millisecond)
-	}
+	stop := s.startPlaced("a")
 	stop()
 	s.produce(orders(10, 20)...) // while no process runs
 	s.start("b", nil)
@@ -199,15 +222,6 @@ func TestStartAndPause(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 	}
-}
-
-// lag returns how many records an intake hasn't read; -1: it has no position somewhere.
-func (s *site) lag(name string) (n int64) {
-	v := s.view(name)
-	if slices.ContainsFunc(v.Partitions, func(p intake.IntakePartition) bool { return p.Position == nil }) || v.Lag == nil {
-		return -1
-	}
-	return *v.Lag
 }
 
 // view returns the state of an intake.
@@ -242,10 +256,7 @@ func TestRecreatedTopic(t *testing.T) {
 func TestTopicRecreatedWhileItRuns(t *testing.T) {
 	s := newSite(t, kafkatest.Embedded(t))
 	s.apply("orders", "start: latest\n"+submitOrders)
-	s.start("a", nil)
-	for s.lag("orders") != 0 { // it has its positions
-		time.Sleep(10 * time.Millisecond)
-	}
+	s.startPlaced("a")
 	s.produce(orders(0, 10)...)
 	s.await(10)
 	s.b.DeleteTopic(t, s.topic)
