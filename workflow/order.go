@@ -1,9 +1,6 @@
 package workflow
 
-import (
-	_ "embed"
-	"sync"
-)
+import _ "embed"
 
 //go:embed order.yaml
 var orderYAML []byte
@@ -11,16 +8,14 @@ var orderYAML []byte
 //go:embed definition.schema.json
 var schemaJSON []byte
 
-var order = sync.OnceValue(func() *Definition {
+// Order returns the sample workflow: reserve, charge, ship. The caller owns it.
+func Order() *Definition {
 	d, err := ParseYAML("order.yaml", orderYAML)
 	if err != nil {
 		panic("workflow: the embedded sample order.yaml is broken: " + err.Error())
 	}
 	return d
-})
-
-// Order returns the sample workflow: reserve, charge, ship. Callers must not change it.
-func Order() *Definition { return order() }
+}
 
 // Schema returns the JSON Schema (draft 2020-12) of a definition. It applies to YAML and to JSON, for editors and other
 // tools.

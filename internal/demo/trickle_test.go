@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+
+	"github.com/waybill-run/waybill/workflow"
 )
 
 // TestTrickle: the first minute has something of each sort, at the asked rate, and no id is used twice.
@@ -50,4 +52,14 @@ func TestTrickle(t *testing.T) {
 			t.Errorf("%d ids, %v, %v", len(ids), workflows, cards)
 		}
 	})
+}
+
+// TestTheSampleWorkflowKeepsItsName: `up --demo` applies both workflows, and says how an order of the sample is submitted.
+func TestTheSampleWorkflowKeepsItsName(t *testing.T) {
+	if name := TrickleWorkflow().Name; name != trickleWorkflow {
+		t.Errorf("the orders that keep coming have the workflow %s", name)
+	}
+	if d := workflow.Order(); d.Name != "order" || d.CompleteWithin == Workflow().CompleteWithin {
+		t.Errorf("the sample workflow is %s, within %v", d.Name, d.CompleteWithin)
+	}
 }
