@@ -22,7 +22,7 @@ func init() {
 		events.VerbExpired:  {from: byRecoveries, only: true, promise: "P4", loose: true, attempted: (*eventCheck).expired, count: (*eventCheck).countExpired},
 		events.VerbWaiting: {from: byRecoveries, own: true, promise: "P4", wait: true, attempted: (*eventCheck).waited,
 			arms: waitingTimer, count: (*eventCheck).countWait, asks: asksWait},
-		events.VerbErrored: {from: byRecoveries, begins: true, attempted: (*eventCheck).gaveUp, count: (*eventCheck).countUnchecked},
+		events.VerbErrored: {from: byRecoveries, begins: true, attempted: (*eventCheck).checkGaveUp, count: (*eventCheck).countUnchecked},
 	}
 }
 
@@ -93,6 +93,14 @@ func (s *eventCheck) checkBegun(attempts events.Attempts) (promise, what string)
 		return "P23", fmt.Sprintf("a check of step %q %s before the wait for its next attempt was over", s.about.Step, own.notBefore.Sub(s.e.At))
 	}
 	return s.begun(attempts)
+}
+
+// checkGaveUp checks that a check is given up when its attempts are used, and once for each attempt of the step (P23).
+func (s *eventCheck) checkGaveUp(attempts events.Attempts) (promise, what string) {
+	if own := s.t.open.run(s.index, events.Do); s.run.checked == own.attempt {
+		return "P23", fmt.Sprintf("the check of attempt %d of step %q ends again", own.attempt, s.about.Step)
+	}
+	return s.gaveUp(attempts)
 }
 
 // mayRetryStep reports whether the budget of the step allows another attempt after the check.

@@ -173,6 +173,13 @@ func TestChecks(t *testing.T) {
 			replied(silent(h).add(ask(1)), 1, events.CheckAnswer(events.BecameCompleted, []byte(`1`)))
 			h.raw(h.event(&events.CheckCompleted{Step: "a", Attempt: 1, Became: events.BecameCompleted, Output: []byte(`2`)}))
 		}},
+		{"P23: a check that has ended ends again", "P23", func(h *history) {
+			silent(h).add(ask(1))
+			h.at = h.timer("a", events.Check).Due
+			h.recovery("a", events.Check, events.ActionHold).add(&events.AttemptExpired{Kind: events.Check, Step: "a", Attempt: 1})
+			ended := &events.RunErrored{Kind: events.Check, Step: "a", Error: &events.Error{Code: events.CodeTriesExhausted}}
+			h.add(ended).raw(h.event(ended))
+		}},
 		{"P5: one attempt to check too many", "P5", func(h *history) {
 			silent(h).add(ask(1)).later(time.Millisecond).reply("a", events.Check, 1, events.Failed)
 			h.add(&events.AttemptFailed{Kind: events.Check, Step: "a", Attempt: 1, Effect: events.EffectUnknown}).recovery("a", events.Check, events.ActionRetry)
