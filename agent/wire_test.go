@@ -180,7 +180,7 @@ func TestStoppedProcessRepliesNothingLate(t *testing.T) {
 		fmt.Fprintln(in, "o-1")
 		c.awaitReplies(1)
 
-		late := c.request("o-2", events.Do, 1, "charge", "{}", 3*time.Second)
+		late := c.request("o-2", events.Do, 1, "charge", "{}", 15*time.Second) // a busy machine may need as long until it is handled
 		completeBy, _ := late.Header(events.HeaderCompleteBy)
 		by, err := time.Parse(time.RFC3339, completeBy)
 		if err != nil {

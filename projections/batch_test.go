@@ -8,6 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/projections"
 )
 
@@ -15,7 +16,6 @@ import (
 // half a memtable immediately. With the offset in a batch of its own, a crash then would make the view fold events
 // twice, or never.
 func TestOffsetAndDataAreInOneBatch(t *testing.T) {
-	const patience = 3 * time.Minute
 	const seed = 1 // enough of its tasks are open after 200 events
 	h := newHistory(seed)
 	h.input = 20_000
@@ -41,13 +41,13 @@ func TestOffsetAndDataAreInOneBatch(t *testing.T) {
 	v.Save()
 	// Pebble doesn't report its own flushes. A flush is complete after its last sync, so the test checks after each
 	// sync, and after a while without any.
-	late := time.After(patience)
+	late := time.After(suite.Patience)
 	for {
 		select {
 		case <-synced:
 		case <-time.After(100 * time.Millisecond):
 		case <-late:
-			t.Fatalf("nothing of the batch is on disk after %s", patience)
+			t.Fatalf("nothing of the batch is on disk after %s", suite.Patience)
 		}
 		crashed := open(t, fs.CrashClone(vfs.CrashCloneCfg{}), projections.ViewTasks)
 		left := tasksOf(t, crashed)

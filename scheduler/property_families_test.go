@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -48,7 +47,7 @@ output: "${ steps.each.output }"
 // TestRandomFamilies runs trees of tasks whose agents fail and are silent, while operators cancel, undo and resubmit any task
 // of the tree. Then all agents work, and each task must end. The log keeps all promises.
 func TestRandomFamilies(t *testing.T) {
-	first := rand.Uint64() >> 16
+	first := uint64(firstSeed)
 	if *seedFlag != 0 {
 		first = *seedFlag
 	}

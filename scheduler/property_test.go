@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -21,13 +20,16 @@ import (
 
 var (
 	graphsFlag = flag.Int("graphs", 0, "how many random graphs TestRandomHistories plays; 0: 10000 with WAYBILL_TEST=all, else fewer")
-	seedFlag   = flag.Uint64("seed", 0, "the seed of the first random graph, the next has the next; 0: others each time")
+	seedFlag   = flag.Uint64("seed", 0, "the seed of the first random graph, the next has the next; 0: firstSeed")
 )
 
 const (
 	graphsByDefault = 10_000 // one minute of one processor
 	graphsWhenQuick = 1_000
 	graphsWhenRaced = 600
+	// firstSeed is that of each run: a change isn't refused for a history that it has nothing to do with. -seed
+	// $RANDOM$RANDOM looks for new ones.
+	firstSeed = 1
 )
 
 // lessons are the seeds of former failures. They are played first, with plainLessons.
@@ -48,7 +50,7 @@ var plainLessons = []uint64{
 //
 //	go test ./scheduler -run TestRandomHistories -seed 42 -graphs 1 -v
 func TestRandomHistories(t *testing.T) {
-	n, first := graphsByDefault, rand.Uint64()>>16
+	n, first := graphsByDefault, uint64(firstSeed)
 	switch {
 	case *graphsFlag > 0:
 		n = *graphsFlag

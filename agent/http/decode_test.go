@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/agent"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // An output is exactly what the service returned, in any encoding. A body that can't be decoded without loss is a
@@ -251,7 +252,7 @@ func TestAnswersThatDoNotEnd(t *testing.T) {
 				if got != c.class || f.Code != c.code {
 					t.Errorf("%s %s: %v; want %s %s", got, f.Code, f, c.class, c.code)
 				}
-			case <-time.After(time.Minute):
+			case <-time.After(suite.Patience):
 				t.Error("a minute after its complete-by the call has its place still")
 			}
 		})

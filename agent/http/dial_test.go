@@ -5,6 +5,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // A host may accept connections and send nothing. Such a connection is closed after dialTimeout, although the calls
@@ -38,7 +40,7 @@ func TestHandshakeThatHangsIsGivenUp(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(time.Minute):
+	case <-time.After(suite.Patience):
 		t.Error("the connection stays, long after its call")
 	}
 }

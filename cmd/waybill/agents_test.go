@@ -40,7 +40,7 @@ func (c *cluster) readAll(topic string) []events.Record {
 // time.
 func stopped(t *testing.T, pid int) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(suite.Patience); ; {
 		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 		if err != nil || len(threads) == 0 {
 			t.Fatalf("process %d has %d threads, %v", pid, len(threads), err)
@@ -120,7 +120,7 @@ func TestStoppedAgentStaysSilent(t *testing.T) {
 	}
 	select {
 	case <-full:
-	case <-time.After(time.Minute):
+	case <-time.After(suite.Patience):
 		t.Fatal("the first agent was never asked")
 	}
 	agent := c.procs["agent-1"].Process

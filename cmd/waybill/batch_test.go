@@ -11,10 +11,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/waybill-run/waybill/internal/batch"
 	"github.com/waybill-run/waybill/internal/consoleapi"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // heldSystem is a system with held tasks, k-0, k-1 and so on. Each of them is held again when it is resubmitted.
@@ -70,7 +70,7 @@ func (h *heldSystem) ended(t *testing.T, id string) consoleapi.Batch {
 // something new, which is at least a beat each few seconds.
 func awaitBatch(t *testing.T, c *consoleapi.Client, id string, wanted func(*consoleapi.Batch) bool) (b consoleapi.Batch) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL()+consoleapi.Prefix+"/changes", nil)
 	if err != nil {

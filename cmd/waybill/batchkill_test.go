@@ -71,7 +71,7 @@ func (b *bank) chargesUntilDown(n int) {
 // await waits until the bank has made so many charges.
 func (b *bank) await(t *testing.T, charges int) {
 	t.Helper()
-	late := time.After(patience)
+	late := time.After(suite.Patience)
 	for {
 		b.mu.Lock()
 		changed := b.changed
@@ -83,7 +83,7 @@ func (b *bank) await(t *testing.T, charges int) {
 		select {
 		case <-changed:
 		case <-late:
-			t.Fatalf("%d charges after %s, want %d", n, patience, charges)
+			t.Fatalf("%d charges after %s, want %d", n, suite.Patience, charges)
 		}
 	}
 }

@@ -55,10 +55,10 @@ func openBrowser(t *testing.T) *browser {
 	return b
 }
 
-// run runs actions for at most patience.
+// run runs actions for at most suite.Patience.
 func (b *browser) run(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	ctx, cancel := context.WithTimeout(b.ctx, suite.Patience)
 	defer cancel()
 	if err := chromedp.Do(ctx, actions...); err != nil {
 		b.t.Fatal(err)
@@ -83,7 +83,7 @@ evaluate();
 // await waits until a JavaScript expression is true in the page.
 func (b *browser) await(expression string) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	ctx, cancel := context.WithTimeout(b.ctx, suite.Patience)
 	defer cancel()
 	if _, err := chromedp.Run(ctx, chromedp.Evaluate[bool](fmt.Sprintf(whenTrue, expression), chromedp.EvalAwaitPromise)); err != nil {
 		b.t.Fatalf("waiting for %s: %v", expression, err)

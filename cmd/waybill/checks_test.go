@@ -45,7 +45,7 @@ func TestChecksSurviveKills(t *testing.T) {
 	c.follow(ctx)
 	c.startShop(c.url, 2)
 	ids := c.submitNumbered(ctx, tasks)
-	c.await("charges are checked", patience, func() bool { return c.checked(ids) >= tasks/8 })
+	c.await("charges are checked", suite.Patience, func() bool { return c.checked(ids) >= tasks/8 })
 	c.killFirst("scheduler", "supervisor", "agent")
 	c.awaitProcessed(tasks)
 	if n := c.checked(ids); n < tasks/2 {

@@ -63,7 +63,7 @@ func TestChildrenSurviveKills(t *testing.T) {
 	c.startShop(c.url, 2)
 	ids := c.submitNumbered(ctx, tasks)
 	cancelled := []string{ids[tasks-1], ids[tasks-4], ids[tasks-7]} // with the slow card, so they still run
-	c.await("children run", patience, func() bool {
+	c.await("children run", suite.Patience, func() bool {
 		return c.running(ids) >= tasks/2 && c.running(cancelled) == len(cancelled)
 	})
 	for _, id := range cancelled {
@@ -71,7 +71,7 @@ func TestChildrenSurviveKills(t *testing.T) {
 	}
 	c.killFirst("scheduler", "supervisor", "agent")
 	c.services.Repair()
-	c.await("all tasks and their children ended", patience, func() bool { return c.treesEnded(ids) })
+	c.await("all tasks and their children ended", suite.Patience, func() bool { return c.treesEnded(ids) })
 	c.mu.Lock()
 	for i, id := range ids {
 		task, card := c.log.Task(id), c.card(i)

@@ -57,10 +57,10 @@ func TestFailuresSurviveKills(t *testing.T) {
 	c.follow(ctx)
 	c.startShop(c.url, 2)
 	ids := c.submitNumbered(ctx, tasks)
-	c.await("refunds of caught charges run", patience, func() bool { return c.refunding(ids) >= tasks/4 })
+	c.await("refunds of caught charges run", suite.Patience, func() bool { return c.refunding(ids) >= tasks/4 })
 	c.killFirst("scheduler", "supervisor", "agent")
 	c.services.Repair()
-	c.await("all tasks ended", patience, func() bool { return len(c.ended) >= tasks })
+	c.await("all tasks ended", suite.Patience, func() bool { return len(c.ended) >= tasks })
 	for i, id := range ids {
 		task, card := c.log.Task(id), c.card(i)
 		charge := task.Steps[1]

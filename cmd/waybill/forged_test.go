@@ -12,6 +12,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // TestForgedReplies: a reply without the token of its attempt is dead-lettered and counted, and operators get an alert.
@@ -43,7 +44,7 @@ func forgedWorkflow(t *testing.T) string {
 
 func forge(t *testing.T, s *system, metrics string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	x := newForgery(ctx, t, s)
 	x.produce((&events.Submission{ID: x.task, Workflow: "forged", Input: []byte("{}")}).Record(s.ns, "shop"))

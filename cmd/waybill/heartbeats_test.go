@@ -88,7 +88,7 @@ func TestHeartbeatsSurviveKills(t *testing.T) {
 	c.follow(ctx)
 	c.startShop(url, 2)
 	ids := c.submitNumbered(ctx, tasks)
-	c.await("progress of half of the tasks", patience, func() bool { return c.reports >= tasks/2 })
+	c.await("progress of half of the tasks", suite.Patience, func() bool { return c.reports >= tasks/2 })
 	c.killFirst("agent", "scheduler", "supervisor")
 	c.awaitProcessed(tasks)
 	s.mu.Lock()

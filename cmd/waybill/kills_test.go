@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // The tests of kills have the same shape: tasks come to a point, processes are killed with kill -9, and every task ends
@@ -27,9 +28,9 @@ func (c *cluster) startShop(url string, agents int) {
 		c.agent(fmt.Sprint("agent-", i+1), url+"/shop/{operation}", 3*time.Second)
 	}
 	ns := c.cfg.Namespace
-	c.owners(ns.SchedulerGroup(), 4, patience)
-	c.owners(ns.SupervisorGroup(), 2, patience)
-	c.owners(ns.AgentGroup("shop"), agents, patience)
+	c.owners(ns.SchedulerGroup(), 4, suite.Patience)
+	c.owners(ns.SupervisorGroup(), 2, suite.Patience)
+	c.owners(ns.AgentGroup("shop"), agents, suite.Patience)
 }
 
 // submitNumbered submits n tasks, 100 a second, and returns their ids.
@@ -55,7 +56,7 @@ func (c *cluster) killFirst(roles ...string) {
 // awaitProcessed waits until n tasks have ended, and reports those that aren't processed.
 func (c *cluster) awaitProcessed(n int) {
 	c.t.Helper()
-	c.await("all tasks ended", patience, func() bool { return len(c.ended) >= n })
+	c.await("all tasks ended", suite.Patience, func() bool { return len(c.ended) >= n })
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id, s := range c.ended {

@@ -15,6 +15,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // countingProxy is a console behind a proxy that counts what a browser asks for.
@@ -82,7 +84,7 @@ func (c *countingProxy) count(stream bool, n int) {
 // awaitNoStream returns when no stream is open.
 func (c *countingProxy) awaitNoStream(t *testing.T) {
 	t.Helper()
-	late := time.After(patience)
+	late := time.After(suite.Patience)
 	for {
 		c.mu.Lock()
 		open, changed := c.streams, c.changed
@@ -93,7 +95,7 @@ func (c *countingProxy) awaitNoStream(t *testing.T) {
 		select {
 		case <-changed:
 		case <-late:
-			t.Fatalf("%d streams are open after %s", open, patience)
+			t.Fatalf("%d streams are open after %s", open, suite.Patience)
 		}
 	}
 }

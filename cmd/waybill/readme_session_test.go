@@ -251,7 +251,7 @@ func TestSessions(t *testing.T) {
 				again := func() bool {
 					return code != exitOK && (isReader(x.command) || saysWhatWaits(x.command)) || saysWhatWaits(x.command) && !*updatePages && !matches(x.lines, printed)
 				}
-				for deadline := time.Now().Add(patience); again() && time.Now().Before(deadline); {
+				for deadline := time.Now().Add(suite.Patience); again() && time.Now().Before(deadline); {
 					printed, code = sh.run(t, x.command)
 				}
 				if !matches(x.lines, printed) {

@@ -35,14 +35,14 @@ func TestRefundsSurviveKills(t *testing.T) {
 		}
 		return n
 	}
-	c.await("all tasks processed", patience, func() bool { return count(events.StateProcessed) >= tasks })
+	c.await("all tasks processed", suite.Patience, func() bool { return count(events.StateProcessed) >= tasks })
 	if out := c.waybill("undo", ids[0], "--processed", "--why", "returned", "--yes"); !strings.Contains(out, "accepted") {
 		t.Errorf("undo: %s", out)
 	}
 	undoProcessed(t, c.cfg, ids[1:refunds])
-	c.await("some are undone", patience, func() bool { return count(events.StateUndone) >= 5 })
+	c.await("some are undone", suite.Patience, func() bool { return count(events.StateUndone) >= 5 })
 	c.killFirst("scheduler", "supervisor", "agent")
-	c.await("all refunds are done", patience, func() bool { return count(events.StateUndone) >= refunds })
+	c.await("all refunds are done", suite.Patience, func() bool { return count(events.StateUndone) >= refunds })
 	c.mu.Lock()
 	for i, id := range ids {
 		if want := map[bool]events.TaskState{true: events.StateUndone, false: events.StateProcessed}[i < refunds]; c.ended[id] != want {

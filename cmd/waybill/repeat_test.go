@@ -30,7 +30,7 @@ func TestRepeatsSurviveKills(t *testing.T) {
 	c.follow(ctx)
 	c.startShop(c.url, 2)
 	ids := c.submitNumbered(ctx, tasks)
-	c.await("all first calls", patience, func() bool { return c.calls >= tasks })
+	c.await("all first calls", suite.Patience, func() bool { return c.calls >= tasks })
 	c.killFirst("scheduler", "supervisor", "agent")
 	c.awaitProcessed(tasks)
 	c.mu.Lock()

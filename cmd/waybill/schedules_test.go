@@ -61,7 +61,7 @@ func ownerOfSchedules(t *testing.T, c *cluster) (owner string) {
 		t.Fatal(err)
 	}
 	defer tail.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	for {
 		rs, err := tail.Poll(ctx)
@@ -98,7 +98,7 @@ func TestSchedulesSurviveKills(t *testing.T) {
 	for _, name := range []string{"supervisor-1", "supervisor-2"} {
 		c.supervisor(name)
 	}
-	c.owners(c.cfg.Namespace.SchedulesGroup(), 2, patience)
+	c.owners(c.cfg.Namespace.SchedulesGroup(), 2, suite.Patience)
 	applyTogether(t, func(args ...string) { c.waybill(args...) })
 	owner := ownerOfSchedules(t, c)
 	for name, p := range c.procs {

@@ -13,6 +13,8 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // screenMode is a way in which a browser shows the page.
@@ -116,7 +118,7 @@ func axe(t *testing.T) string {
 // violations runs axe-core and returns what it finds, one line each.
 func (b *browser) violations(script string) string {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	ctx, cancel := context.WithTimeout(b.ctx, suite.Patience)
 	defer cancel()
 	if _, err := chromedp.Run(ctx, chromedp.Evaluate[chromedp.Void]("window.axe ? undefined : (()=>{"+script+"\n})()")); err != nil {
 		b.t.Fatal(err)

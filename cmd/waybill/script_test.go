@@ -168,7 +168,6 @@ func exitCodeOf(ts *testscript.TestScript, args []string) int {
 // cmdEventually retries a command until it ends with a code: eventually 0 waybill ... It is for effects of other
 // processes.
 func cmdEventually(ts *testscript.TestScript, neg bool, args []string) {
-	const within = 3 * time.Minute
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: eventually N command args...")
 	}
@@ -177,8 +176,8 @@ func cmdEventually(ts *testscript.TestScript, neg bool, args []string) {
 		if strconv.Itoa(got) == args[0] {
 			return
 		}
-		if time.Since(began) > within {
-			ts.Fatalf("exit code %d for %s, want %s", got, within, args[0])
+		if time.Since(began) > suite.Patience {
+			ts.Fatalf("exit code %d for %s, want %s", got, suite.Patience, args[0])
 		}
 	}
 }

@@ -124,7 +124,7 @@ func consoles(t *testing.T, s *system, one *process) {
 // incomplete, and the console must not be ready.
 func (c *consoleClient) restores(t *testing.T, task string) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(suite.Patience); ; {
 		ready, _ := c.probe(t, "/readyz")
 		status, body := c.ask(t, http.MethodGet, "/tasks", "")
 		listed, whole := strings.Contains(body, `"id":"`+task+`"`), strings.Contains(body, `"incomplete":[]`)
@@ -212,7 +212,7 @@ func (c *consoleClient) ask(t *testing.T, method, path, body string) (int, strin
 // still be restoring, and 202 where 201 is wanted.
 func (c *consoleClient) want(t *testing.T, status int, method, path, body string, into any) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(suite.Patience)
 	for {
 		got, answer := c.ask(t, method, path, body)
 		switch {
@@ -244,7 +244,7 @@ func (c *consoleClient) post(t *testing.T, status int, path, body string, into a
 // await repeats a GET request until its body satisfies ok.
 func (c *consoleClient) await(t *testing.T, what, path string, ok func(body string) bool) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(suite.Patience)
 	for {
 		status, body := c.ask(t, http.MethodGet, path, "")
 		if status == http.StatusOK && ok(body) {
@@ -293,7 +293,7 @@ func (c *consoleClient) follow(t *testing.T) *eventStream {
 // of returns the events of a task, up to and including the first of type last.
 func (s *eventStream) of(t *testing.T, id, last string) (lines []events.Line) {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(suite.Patience)
 	for {
 		select {
 		case l, open := <-s.lines:
@@ -304,7 +304,7 @@ func (s *eventStream) of(t *testing.T, id, last string) (lines []events.Line) {
 				return lines
 			}
 		case <-deadline:
-			t.Fatalf("no %s of %s within %s", last, id, patience)
+			t.Fatalf("no %s of %s within %s", last, id, suite.Patience)
 		}
 	}
 }

@@ -55,7 +55,7 @@ func diskFailed(t *testing.T, p *process, dir string) {
 	t.Helper()
 	select {
 	case <-p.ended:
-	case <-time.After(patience):
+	case <-time.After(suite.Patience):
 		t.Fatalf("waybill %s works on with a full disk", p.name)
 	}
 	if code := p.cmd.ProcessState.ExitCode(); code != exitOther {

@@ -40,7 +40,7 @@ func TestOlderOfTwoProcessesWithOneNameEnds(t *testing.T) {
 			case <-older.ended:
 			case <-newer.ended:
 				t.Fatalf("the newer %s ended: %v", role, newer.err)
-			case <-time.After(patience):
+			case <-time.After(suite.Patience):
 				t.Fatalf("two %ss live on under one name", role)
 			}
 			if said, _ := older.out.find("waybill: "); older.cmd.ProcessState.ExitCode() != exitOther || !strings.Contains(said, "another process has joined under the name") {
@@ -56,7 +56,7 @@ func TestOlderOfTwoProcessesWithOneNameEnds(t *testing.T) {
 // doesn't notify of group changes.
 func awaitOwners(t *testing.T, admin *kafkaadmin.Admin, ns events.Namespace, group string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	again := time.NewTicker(50 * time.Millisecond)
 	defer again.Stop()

@@ -19,6 +19,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/internal/tally"
 	"github.com/waybill-run/waybill/internal/verify"
 )
@@ -157,7 +158,7 @@ func (in *inboxes) wake() {
 // record is written by another program, and others write concurrently.
 func (in *inboxes) awaitValue(t *testing.T, topic string, value []byte) events.Record {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(suite.Patience)
 	for {
 		in.mu.Lock()
 		i := slices.IndexFunc(in.records, func(r events.Record) bool { return r.Topic == topic && bytes.Equal(r.Value, value) })
@@ -173,7 +174,7 @@ func (in *inboxes) awaitValue(t *testing.T, topic string, value []byte) events.R
 		select {
 		case <-moved:
 		case <-deadline:
-			t.Fatalf("waited %s for a record of %d bytes in %s; reading: %v", patience, len(value), topic, err)
+			t.Fatalf("waited %s for a record of %d bytes in %s; reading: %v", suite.Patience, len(value), topic, err)
 		}
 	}
 }
@@ -188,7 +189,7 @@ func (in *inboxes) awaitCauses(t *testing.T, ns events.Namespace, log []events.R
 			want[at] = max(want[at], e.Cause.Offset+1)
 		}
 	}
-	deadline := time.After(patience)
+	deadline := time.After(suite.Patience)
 	for {
 		in.mu.Lock()
 		missing := slices.ContainsFunc(ns.InboxTopics(), func(topic string) bool {
@@ -207,7 +208,7 @@ func (in *inboxes) awaitCauses(t *testing.T, ns events.Namespace, log []events.R
 		select {
 		case <-moved:
 		case <-deadline:
-			t.Fatalf("waited %s for what led to the events; reading: %v", patience, err)
+			t.Fatalf("waited %s for what led to the events; reading: %v", suite.Patience, err)
 		}
 	}
 }

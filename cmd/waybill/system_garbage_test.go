@@ -60,7 +60,7 @@ const disturbedMost = time.Minute
 
 func garbage(t *testing.T, s *system, metrics, ledger string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	producer, err := kafka.OpenProducer(s.config())
 	if err != nil {

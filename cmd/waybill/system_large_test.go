@@ -107,7 +107,7 @@ func awaitNotifications(t *testing.T, s *system, topic string, ids ...string) {
 		t.Fatal(err)
 	}
 	defer admin.Close()
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(suite.Patience); ; {
 		received := map[string]int{}
 		if err := admin.ReadCompacted(t.Context(), topic, func(r events.Record) error {
 			n, err := events.DecodeNotification(&r)

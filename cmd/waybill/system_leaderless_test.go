@@ -122,7 +122,7 @@ const answeredMost = time.Minute
 func (c *consoleClient) saysWhoIsMissing(t *testing.T, id string, p int32) {
 	t.Helper()
 	want := regexp.MustCompile(fmt.Sprintf("no broker leads partition %d[^0-9]", p))
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(suite.Patience); ; {
 		began := time.Now()
 		status, body := c.ask(t, http.MethodGet, "/tasks/"+id, "")
 		took := time.Since(began)

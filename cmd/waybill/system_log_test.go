@@ -15,6 +15,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/demo"
 	"github.com/waybill-run/waybill/internal/kafka/logreader"
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/internal/verify"
 )
 
@@ -97,7 +98,7 @@ func (o *observer) begun() int {
 // await waits until done returns true. It calls done with o.mu locked.
 func (o *observer) await(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(suite.Patience)
 	for {
 		o.mu.Lock()
 		ok, moved := done(), o.moved
@@ -110,7 +111,7 @@ func (o *observer) await(t *testing.T, what string, done func() bool) {
 		case <-deadline:
 			o.mu.Lock()
 			defer o.mu.Unlock()
-			t.Fatalf("waited %s for %s; tasks by state: %v; reading: %v", patience, what, o.counts, o.err)
+			t.Fatalf("waited %s for %s; tasks by state: %v; reading: %v", suite.Patience, what, o.counts, o.err)
 		}
 	}
 }

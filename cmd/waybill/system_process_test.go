@@ -14,13 +14,12 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // The tests in system_*_test.go test Waybill as a whole, through its public interfaces: the binary, in processes that
 // are killed by signals. They observe it from outside: kcat on the raw log, the services' own ledger, the metrics page.
-
-// patience bounds every wait for an event; a test that reaches it fails. It is long because the machine may be busy.
-const patience = 3 * time.Minute
 
 // product is the path of the binary, built once per test process. The file is unlinked after it is opened, so nothing
 // is left however this process ends.
@@ -102,7 +101,7 @@ func (p *process) stop(t *testing.T) {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
 	select {
 	case <-p.ended:
-	case <-time.After(patience):
+	case <-time.After(suite.Patience):
 		t.Fatalf("waybill %s didn't end on SIGTERM", p.name)
 	}
 	var ended *exec.ExitError
@@ -114,7 +113,7 @@ func (p *process) stop(t *testing.T) {
 // await waits for the first line of output that contains text, and returns it.
 func (p *process) await(t *testing.T, text string) string {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(suite.Patience)
 	for {
 		line, more := p.out.find(text)
 		if line != "" {
@@ -195,7 +194,7 @@ func (s *said) tail(n int) string {
 // runWaybill runs a command to its end.
 func runWaybill(t *testing.T, env []string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), suite.Patience)
 	defer cancel()
 	cmd := productCommand(t, ctx, env, args)
 	var out, note bytes.Buffer
@@ -204,7 +203,7 @@ func runWaybill(t *testing.T, env []string, args ...string) (stdout, stderr stri
 	var ended *exec.ExitError
 	switch {
 	case ctx.Err() != nil:
-		t.Fatalf("waybill %s: no end within %s\n%s", strings.Join(args, " "), patience, &note)
+		t.Fatalf("waybill %s: no end within %s\n%s", strings.Join(args, " "), suite.Patience, &note)
 	case err != nil && !errors.As(err, &ended):
 		t.Fatal(err)
 	}

@@ -229,7 +229,7 @@ func openStore(t *testing.T, cfg kafka.Config, partitions int32, view, dir strin
 // readEvents reads all events, by partition.
 func readEvents(t *testing.T, cfg kafka.Config, partitions int32) [][]events.Record {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	r, err := logreader.OpenRestorer(cfg, nil)
 	if err != nil {

@@ -8,10 +8,8 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/internal/demo"
+	"github.com/waybill-run/waybill/internal/suite"
 )
-
-// revokedWithin is above the minute for which a role retries what the cluster has denied.
-const revokedWithin = time.Minute + patience
 
 // TestRevokedRightsEndTheirProcesses: if a role's principal loses its rights, the role ends and says why.
 func TestRevokedRightsEndTheirProcesses(t *testing.T) {
@@ -30,7 +28,7 @@ func TestRevokedRightsEndTheirProcesses(t *testing.T) {
 	for user := range running {
 		by["root"].broker.RevokeAll(t, user)
 	}
-	timeout := time.After(revokedWithin)
+	timeout := time.After(suite.Patience)
 	for user, p := range running {
 		select {
 		case <-p.ended:

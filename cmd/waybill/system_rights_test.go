@@ -17,6 +17,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/demo"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // rightsPage is the page with the table of rights.
@@ -319,7 +320,7 @@ func rightsOfAGoClient(t *testing.T, a *as) {
 		t.Fatal(err)
 	}
 	defer func() { _ = client.Close() }()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	order := waybill.Order{ID: "by-go", Workflow: "quick", Input: map[string]any{"items": []string{}, "total": 4.5, "card": demo.CardWorks, "address": "x"}}
 	if err := client.Submit(ctx, order); err != nil {

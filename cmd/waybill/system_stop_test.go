@@ -19,7 +19,7 @@ import (
 // askProbe requests a readiness probe. The status is 0 if nothing listens.
 func askProbe(t *testing.T, url string) (status int, text string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -40,7 +40,7 @@ func askProbe(t *testing.T, url string) (status int, text string) {
 // awaitProbe polls until the probe has the wanted status.
 func awaitProbe(t *testing.T, url string, want int) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(suite.Patience); ; {
 		status, text := askProbe(t, url)
 		if status == want {
 			return

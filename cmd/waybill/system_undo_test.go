@@ -238,7 +238,7 @@ func (x *troubles) awaitCall(t *testing.T, request string) {
 	t.Helper()
 	select {
 	case <-x.called(request):
-	case <-time.After(patience):
+	case <-time.After(suite.Patience):
 		t.Fatalf("%s was never called", request)
 	}
 }

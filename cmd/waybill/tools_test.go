@@ -97,7 +97,7 @@ func produce(t *testing.T, cfg kafka.Config, rs ...events.Record) {
 		t.Fatal(err)
 	}
 	defer producer.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	if err := producer.Send(ctx, rs...); err != nil {
 		t.Fatal(err)

@@ -63,7 +63,7 @@ func history(t *testing.T, ns events.Namespace) []events.Record {
 // verifyOf runs `waybill verify` on a namespace.
 func verifyOf(t *testing.T, cfg kafka.Config, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(binary(t), "waybill"),
 		append([]string{"verify", "--brokers", cfg.Brokers[0], "--namespace", string(cfg.Namespace)}, args...)...)
@@ -150,7 +150,7 @@ func TestVerifyDirectory(t *testing.T) {
 	}
 	run := func(want int, args ...string) string {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, filepath.Join(binary(t), "waybill"), args...)
 		cmd.Env = append(os.Environ(), "WAYBILL_BROKERS=127.0.0.1:1") // a setting for other commands
@@ -244,7 +244,7 @@ func TestVerifyNamesWhatKafkasDiskChanged(t *testing.T) {
 	if err := os.WriteFile(path, log, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	if err := c.Restart(ctx, 0); err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ func TestWaitsSurviveKills(t *testing.T) {
 	c.follow(ctx)
 	c.startShop(c.url, 1)
 	ids := c.submitNumbered(ctx, tasks)
-	c.await("all waits started", patience, func() bool { return c.waits >= tasks })
+	c.await("all waits started", suite.Patience, func() bool { return c.waits >= tasks })
 	c.killFirst("scheduler", "supervisor")
 	c.mu.Lock()
 	if n := len(c.ended); n > 0 {

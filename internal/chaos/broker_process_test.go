@@ -15,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 const (
@@ -22,9 +24,7 @@ const (
 	brokerEnv   = "WAYBILL_CHAOS_BROKER"
 	brokerReady = "the broker is ready"
 
-	brokerStartMax = 30 * time.Second
-	brokerStopMax  = 20 * time.Second
-	brokerSaidMax  = 16 << 10 // bytes
+	brokerSaidMax = 16 << 10 // bytes
 )
 
 // brokerSpec has the options of the embedded broker.
@@ -121,8 +121,8 @@ func (b *brokerProcess) Restart(ctx context.Context, _ int) error {
 		return nil
 	case <-ended:
 		return fmt.Errorf("the embedded broker ended while starting (%v): %s", cmd.ProcessState, b.logged())
-	case <-time.After(brokerStartMax):
-		return fmt.Errorf("the embedded broker doesn't serve after %v: %s", brokerStartMax, b.logged())
+	case <-time.After(suite.Patience):
+		return fmt.Errorf("the embedded broker doesn't serve after %v: %s", suite.Patience, b.logged())
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -170,8 +170,8 @@ func (b *brokerProcess) signal(sig syscall.Signal, last bool) error {
 	select {
 	case <-b.ended:
 		return nil
-	case <-time.After(brokerStopMax):
-		return fmt.Errorf("the embedded broker goes on %v after %v: %s", brokerStopMax, sig, b.logged())
+	case <-time.After(suite.Patience):
+		return fmt.Errorf("the embedded broker goes on %v after %v: %s", suite.Patience, sig, b.logged())
 	}
 }
 
@@ -189,5 +189,5 @@ func (b *brokerProcess) Pause(int) error {
 	if !b.running() {
 		return nil
 	}
-	return awaitStop(b.cmd.Process.Pid, brokerStopMax)
+	return awaitStop(b.cmd.Process.Pid, suite.Patience)
 }

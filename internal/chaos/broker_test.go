@@ -211,7 +211,7 @@ func TestBrokersKeepAcknowledgedRecords(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			s := openCluster(t, kind)
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 			defer cancel()
 			const topic = "back"
 			admin, producer := openClients(t, s.config("x."))

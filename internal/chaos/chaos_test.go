@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/internal/tally"
@@ -32,7 +31,7 @@ const (
 	periodsLeast = 5
 	// The time of a run in addition to its duration: the brokers start, the backlog drains, and all topics are read
 	// again.
-	endUsual, endMax = 2 * time.Minute, 6 * time.Minute
+	endUsual = 2 * time.Minute
 	// The rates are in tasks per second. Three nodes use both cores of a small machine during a drain, because each
 	// restarts cold after a kill. Waybill uses about a tenth. At the usual rate the test would measure the nodes'
 	// speed, so three nodes get a lower rate.
@@ -100,7 +99,7 @@ func runMix(t *testing.T, o mixOptions) {
 			t.Logf("what was done, and came of it (%s):\n%s", again, m.historyText())
 		}
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), o.duration+endMax)
+	ctx, cancel := context.WithTimeout(t.Context(), o.duration+suite.Patience)
 	defer cancel()
 	quiet := m.run(ctx)
 	took := m.drain(ctx, quiet)
@@ -117,15 +116,9 @@ func runMix(t *testing.T, o mixOptions) {
 	m.load.seen.mu.Lock()
 	refunds := m.load.seen.refunds
 	m.load.seen.mu.Unlock()
-	if refunds == 0 && report.States[events.StateProcessed] > refundsLeast {
-		t.Error("no processed task was undone")
-	}
 	t.Logf("%d processed tasks were undone; states %v; recoveries %+v; lateness %+v; unreadable %d; digests compared %d; service %v", refunds, report.States, report.Recoveries, report.Lateness,
 		report.Unreadable, report.Compared, m.service.counts())
 }
-
-// refundsLeast is how many processed tasks must be left so that some were surely undone.
-const refundsLeast = 100
 
 // sum returns the counts of actions by kind.
 func (m *mix) sum() string {

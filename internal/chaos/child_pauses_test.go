@@ -7,6 +7,7 @@ import (
 
 	"github.com/waybill-run/waybill/internal/chaos/point"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 func TestPointPassesAreCounted(t *testing.T) {
@@ -40,13 +41,13 @@ func TestChildStopsContinuesAndDies(t *testing.T) {
 	spec := s.spec(schedulerChild, "mortal", false)
 	spec.Stop = map[point.Point]int{point.Assigned: 2}
 	p := startProcess(t, s.dir, spec)
-	p.awaitStop(t, point.Assigned, passWithin)
+	p.awaitStop(t, point.Assigned, suite.Patience)
 	p.thaw(t)
 	s.load.begin(t, submitEvery)
 	if _, err := p.stdin.Write([]byte("die committed 1\n")); err != nil {
 		t.Fatal(err)
 	}
-	p.await(t, "at committed", passWithin)
+	p.await(t, "at committed", suite.Patience)
 	<-p.ended
 	if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
 		t.Errorf("it ended with %v, want kill -9", p.err)

@@ -93,8 +93,8 @@ func (s *figureSystem) restart(name string) restarted {
 			if r.last = a.seen.Sub(r.began); r.first == 0 {
 				r.first = r.last
 			}
-		case <-time.After(beginWithin):
-			s.t.Fatalf("the scheduler writes only in %d partitions within %s", len(seen), beginWithin)
+		case <-time.After(suite.Patience):
+			s.t.Fatalf("the scheduler writes only in %d partitions within %s", len(seen), suite.Patience)
 		}
 	}
 	r.worked = r.processorTime(s.t)

@@ -13,12 +13,11 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/workflow"
 )
 
 const (
-	// figureBuild bounds the time until a state is built and observed.
-	figureBuild = 5 * time.Minute
 	// figureRunnable keeps a scheduler from pausing: all tasks can be active.
 	figureRunnable = 1_000_000
 )
@@ -39,7 +38,7 @@ type figureSystem struct {
 func newFigureSystem(t *testing.T, b *kafkatest.Broker, within ...time.Duration) *figureSystem {
 	t.Helper()
 	s := &figureSystem{t: t, broker: b, dir: t.TempDir(), cfg: kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t), ClientID: "test"}}
-	ctx, cancel := context.WithTimeout(t.Context(), adminWithin)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	admin, err := kafkaadmin.Open(s.cfg)
 	if err != nil {
@@ -98,7 +97,7 @@ func (s *figureSystem) submit(workflow string, n int, over time.Duration) {
 			}
 		})
 	}
-	ctx, cancel := context.WithTimeout(s.t.Context(), figureBuild)
+	ctx, cancel := context.WithTimeout(s.t.Context(), suite.Patience)
 	defer cancel()
 	if err := s.producer.Flush(ctx); err != nil {
 		s.t.Fatal(err)
@@ -167,7 +166,7 @@ func (s *figureSystem) awaitCount(topic string, n int, act func()) {
 	act()
 	select {
 	case <-all:
-	case <-time.After(figureBuild):
-		s.t.Fatalf("%d of %d records in %s, within %s", seen.Load(), n, topic, figureBuild)
+	case <-time.After(suite.Patience):
+		s.t.Fatalf("%d of %d records in %s, within %s", seen.Load(), n, topic, suite.Patience)
 	}
 }

@@ -71,8 +71,8 @@ func (s *figureSystem) timers(f timerFigure) {
 	overslept := measureSleepDelays()
 	select {
 	case <-all:
-	case <-time.After(figureBuild):
-		s.t.Fatalf("%d of %d recoveries within %s", len(asked), f.due, figureBuild)
+	case <-time.After(suite.Patience):
+		s.t.Fatalf("%d of %d recoveries within %s", len(asked), f.due, suite.Patience)
 	}
 	sleeper := overslept()
 	mu.Lock()
@@ -122,7 +122,7 @@ func measureSleepDelays() (stop func() []time.Duration) {
 // for the last one.
 func (s *figureSystem) decided(n int) (due, accepted map[string]time.Time) {
 	s.t.Helper()
-	for deadline := time.Now().Add(figureBuild); ; {
+	for deadline := time.Now().Add(suite.Patience); ; {
 		due, accepted = map[string]time.Time{}, map[string]time.Time{}
 		_, err := s.restorer.ReadAll(s.t.Context(), s.cfg.Namespace.Events(), logreader.Range{}, func(rs []events.Record) error {
 			for i := range rs {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/internal/chaos/point"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 const (
@@ -284,8 +285,8 @@ func (f *platform) endAll() error {
 			if p.err != nil {
 				errs = append(errs, fmt.Errorf("%s ended with %w: %s", name, p.err, p.tail()))
 			}
-		case <-time.After(endWithin):
-			errs = append(errs, fmt.Errorf("%s doesn't end within %s:\n%s", name, endWithin, p.stacks()))
+		case <-time.After(suite.Patience):
+			errs = append(errs, fmt.Errorf("%s doesn't end within %s:\n%s", name, suite.Patience, p.stacks()))
 		}
 	}
 	return errors.Join(errs...)
@@ -303,7 +304,7 @@ func (p *process) stacks() string {
 	_ = p.cmd.Process.Signal(syscall.SIGQUIT) // it may have ended meanwhile
 	select {
 	case <-p.ended:
-	case <-time.After(endWithin):
+	case <-time.After(suite.Patience):
 		p.kill()
 		return "not even SIGQUIT ends it"
 	}

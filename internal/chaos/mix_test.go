@@ -13,6 +13,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/demo"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 const (
@@ -20,8 +21,6 @@ const (
 	quietShare = 4
 	// The bounds of the number of kinds of faults in a period.
 	kindsMin, kindsMax = 2, 5
-	// recoverMax bounds the time until brokers and processes run again after all faults.
-	recoverMax = 2 * time.Minute
 )
 
 // mixOptions configure a run.
@@ -75,7 +74,7 @@ func openMix(t *testing.T, o mixOptions) *mix {
 	m := &mix{mixOptions: o, t: t, ns: "chaos.", site: openCluster(t, o.broker), began: time.Now(), disk: filepath.Join(dir, "disk-is-full"),
 		rng: rand.New(rand.NewPCG(o.seed, 0)), counts: map[string]int{}}
 	m.service = openService(t, filepath.Join(dir, "ledger.jsonl"))
-	ctx, cancel := context.WithTimeout(t.Context(), recoverMax)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	prepare(ctx, t, m.site.config(m.ns))
 	m.pulse = startBrokerProbe(t, m.site.proxiedConfig(m.ns), "pulse")
@@ -265,7 +264,7 @@ func (m *mix) endAllFaults(ctx context.Context) {
 
 func (m *mix) await(ctx context.Context, what string, do func(context.Context) error) {
 	m.t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, recoverMax)
+	ctx, cancel := context.WithTimeout(ctx, suite.Patience)
 	defer cancel()
 	if err := do(ctx); err != nil {
 		m.t.Fatalf("%s: %v\n%s", what, err, m.historyText())

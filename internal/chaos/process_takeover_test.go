@@ -85,7 +85,7 @@ func (s *takeover) run() {
 		}
 	}
 	old := s.successor()
-	s.awaitMembers(s.kind, beginWithin, old.spec.Name)
+	s.awaitMembers(s.kind, suite.Patience, old.spec.Name)
 	s.load.begin(s.t, figureEvery)
 	kills := 1
 	if *figures {
@@ -110,8 +110,8 @@ func (s *takeover) successor() *process {
 // partitions of the old one.
 func (s *takeover) awaitBoth(old, young *process) []int32 {
 	s.t.Helper()
-	for deadline := time.Now().Add(beginWithin); time.Now().Before(deadline); {
-		s.awaitMembers(s.kind, beginWithin, old.spec.Name, young.spec.Name)
+	for deadline := time.Now().Add(suite.Patience); time.Now().Before(deadline); {
+		s.awaitMembers(s.kind, suite.Patience, old.spec.Name, young.spec.Name)
 		_, before := s.owned(s.kind)
 		select {
 		case <-time.After(settleFor):
@@ -123,7 +123,7 @@ func (s *takeover) awaitBoth(old, young *process) []int32 {
 			return had
 		}
 	}
-	s.t.Fatalf("%s and %s don't share the work for long enough, within %s", old.spec.Name, young.spec.Name, beginWithin)
+	s.t.Fatalf("%s and %s don't share the work for long enough, within %s", old.spec.Name, young.spec.Name, suite.Patience)
 	return nil
 }
 
@@ -162,7 +162,7 @@ func (s *takeover) measureExit(old *process, had []int32) {
 	gone := time.Now()
 	old.signal(s.t, s.how.signal)
 	took := map[int32]time.Duration{}
-	s.seen.await(s.t, fmt.Sprintf("another works in %v", had), takeoverWithin+s.session, func() bool {
+	s.seen.await(s.t, fmt.Sprintf("another works in %v", had), suite.Patience+s.session, func() bool {
 		for _, p := range had {
 			if who, at := s.lastWorker(p); took[p] == 0 && at.After(gone) && !strings.Contains(who, old.ready) {
 				took[p] = at.Sub(gone)

@@ -15,11 +15,10 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/internal/chaos/point"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 const (
-	readyWithin = 3 * time.Minute
-	endWithin   = 30 * time.Second
 	// logBytesMost bounds the part of a process's log that a failed test shows.
 	logBytesMost = 6000
 )
@@ -55,7 +54,7 @@ func startProcess(t *testing.T, dir string, spec childSpec) *process {
 			t.Logf("--- %s (%v)\n%s", spec.Name, p.err, p.tail())
 		}
 	})
-	p.ready = p.await(t, "ready ", readyWithin)
+	p.ready = p.await(t, "ready ", suite.Patience)
 	return p
 }
 
@@ -229,8 +228,8 @@ func (p *process) end(t *testing.T) {
 		if p.err != nil {
 			t.Errorf("%s ended with %v", p.spec.Name, p.err)
 		}
-	case <-time.After(endWithin):
-		t.Fatalf("%s doesn't end within %s", p.spec.Name, endWithin)
+	case <-time.After(suite.Patience):
+		t.Fatalf("%s doesn't end within %s", p.spec.Name, suite.Patience)
 	}
 }
 

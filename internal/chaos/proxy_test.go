@@ -8,6 +8,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // echo starts a server that returns each line unchanged.
@@ -80,13 +82,12 @@ func (l *echoConn) receive(d time.Duration) (string, error) {
 }
 
 const (
-	proxyPatience = 10 * time.Second
-	proxySilence  = 100 * time.Millisecond
+	proxySilence = 100 * time.Millisecond
 )
 
 func (l *echoConn) mustReceive(want string) {
 	l.t.Helper()
-	if got, err := l.receive(proxyPatience); err != nil || got != want+"\n" {
+	if got, err := l.receive(suite.Patience); err != nil || got != want+"\n" {
 		l.t.Fatalf("heard %q, %v; want %q", got, err, want)
 	}
 }
@@ -101,7 +102,7 @@ func (l *echoConn) mustSend(s string) {
 // mustBreak waits for the end of the connection.
 func (l *echoConn) mustBreak() {
 	l.t.Helper()
-	if got, err := l.receive(proxyPatience); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+	if got, err := l.receive(suite.Patience); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		l.t.Fatalf("heard %q, %v; want the end", got, err)
 	}
 }
@@ -208,7 +209,7 @@ func TestProxyShare(t *testing.T) {
 	for _, l := range all {
 		if l.send("2") != nil {
 			hit++
-		} else if _, err := l.receive(proxyPatience); err != nil {
+		} else if _, err := l.receive(suite.Patience); err != nil {
 			hit++
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 const (
@@ -34,7 +35,7 @@ func startBrokerProbe(t *testing.T, cfg kafka.Config, topic string) *brokerProbe
 		t.Fatal(err)
 	}
 	defer admin.Close()
-	within, stop := context.WithTimeout(t.Context(), adminWithin)
+	within, stop := context.WithTimeout(t.Context(), suite.Patience)
 	defer stop()
 	if _, err := admin.EnsureTopic(within, topic, 1); err != nil {
 		t.Fatal(err)

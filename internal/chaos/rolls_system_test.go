@@ -20,6 +20,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // The system under test consists of processes of the product's binary, so that another build can be measured too.
@@ -41,7 +42,6 @@ steps:
   reserve: {agent: shop, operation: reserve, input: "${ input }", undo: {operation: release}}
   charge: {needs: [reserve], agent: shop, operation: charge, input: "${ input }", undo: {operation: refund}}
 `
-	rollWithin = 5 * time.Minute // bounds each wait for the whole system
 )
 
 // rollSystem holds the processes of a system and their settings.
@@ -115,7 +115,7 @@ func (s *rollSystem) command(args ...string) {
 	s.t.Helper()
 	var said []byte
 	var err error
-	for deadline := time.Now().Add(rollWithin); time.Now().Before(deadline); time.Sleep(time.Second) {
+	for deadline := time.Now().Add(suite.Patience); time.Now().Before(deadline); time.Sleep(time.Second) {
 		cmd := exec.Command(s.binary, s.common(args...)...)
 		cmd.Env = rollEnvironment()
 		if said, err = cmd.CombinedOutput(); err == nil {
@@ -174,8 +174,8 @@ func (s *rollSystem) end(name string, signal syscall.Signal) {
 	}
 	select {
 	case <-p.ended:
-	case <-time.After(rollWithin):
-		s.t.Fatalf("%s goes on %s after %v", name, rollWithin, signal)
+	case <-time.After(suite.Patience):
+		s.t.Fatalf("%s goes on %s after %v", name, suite.Patience, signal)
 	}
 }
 
@@ -270,14 +270,14 @@ func (s *rollSystem) drained() {
 	s.t.Helper()
 	s.load.stop()
 	<-s.load.done
-	ctx, cancel := context.WithTimeout(context.Background(), adminWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), suite.Patience)
 	defer cancel()
 	if err := s.load.producer.Flush(ctx); err != nil {
 		s.t.Fatal(err)
 	}
 	s.load.mu.Lock()
 	defer s.load.mu.Unlock()
-	s.seen.await(s.t, "all tasks that were acknowledged end", drainWithin, func() bool {
+	s.seen.await(s.t, "all tasks that were acknowledged end", suite.Patience, func() bool {
 		for id := range s.load.acked {
 			if !s.seen.ended[id] {
 				return false

@@ -14,6 +14,7 @@ import (
 
 	"github.com/waybill-run/waybill/deploy/kafka/node"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/internal/tally"
 )
 
@@ -132,7 +133,7 @@ func TestRolls(t *testing.T) {
 		}
 	})
 	s.steadily(*rollRate)
-	s.seen.await(t, "each partition has an event", rollWithin, func() bool { return s.seen.allAfter(time.Time{}) })
+	s.seen.await(t, "each partition has an event", suite.Patience, func() bool { return s.seen.allAfter(time.Time{}) })
 	time.Sleep(rollSettles) // a system that has just started can't be measured
 	var windows []window
 	for _, r := range chosenRolls(t) {
@@ -142,7 +143,7 @@ func TestRolls(t *testing.T) {
 		w.to = time.Now()
 		windows = append(windows, w)
 		// A silence that continues would count for the next roll too.
-		s.seen.await(t, "each partition has an event after "+w.what, rollWithin, func() bool { return s.seen.allAfter(w.to) })
+		s.seen.await(t, "each partition has an event after "+w.what, suite.Patience, func() bool { return s.seen.allAfter(w.to) })
 	}
 	s.drained()
 	s.report(windows)

@@ -13,6 +13,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/workflow"
 )
 
@@ -33,7 +34,6 @@ steps:
   charge: {needs: [reserve], agent: shop, operation: charge, input: {fail: 0}, undo: {operation: refund}}
 `
 	groupInterval = 50 * time.Millisecond // at which a group's members are polled
-	adminWithin   = 60 * time.Second      // bounds administrative calls
 )
 
 // system is a namespace of a broker, with its roles in separate processes.
@@ -60,7 +60,7 @@ func newSystem(t *testing.T, b *kafkatest.Broker, session, txn time.Duration) *s
 	if err := os.Mkdir(s.service.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), adminWithin)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	var err error
 	if s.admin, err = kafkaadmin.Open(s.cfg); err != nil {
@@ -176,7 +176,7 @@ func (s *system) drain() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.seen.await(s.t, "all tasks ended", drainWithin, func() bool { return len(s.seen.ended) >= n })
+	s.seen.await(s.t, "all tasks ended", suite.Patience, func() bool { return len(s.seen.ended) >= n })
 }
 
 // slowLoad submits tasks one after another, until it is ended.
@@ -238,7 +238,7 @@ func (l *slowLoad) end() (int, error) {
 		close(l.stop)
 		<-l.done
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), adminWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), suite.Patience)
 	defer cancel()
 	if err := l.producer.Flush(ctx); err != nil {
 		return 0, err

@@ -25,13 +25,6 @@ const (
 	// which the broker looks for timed-out transactions.
 	zombieStopped = zombieSession + zombieTransaction + time.Second
 	submitEvery   = 60 * time.Millisecond
-
-	// These only keep a test from hanging.
-	beginWithin    = 3 * time.Minute
-	passWithin     = 30 * time.Second
-	takeoverWithin = 3 * time.Minute
-	rejoinWithin   = 60 * time.Second
-	drainWithin    = 5 * time.Minute
 )
 
 // zombieCase is a role and the point at which it is stopped.
@@ -150,9 +143,9 @@ func (z *zombie) run() {
 		}
 		z.start(kind, name, z.static)
 	}
-	z.awaitMembers(z.kind, beginWithin, otherName)
+	z.awaitMembers(z.kind, suite.Patience, otherName)
 	z.load.begin(t, submitEvery)
-	z.seen.await(t, "the other works everywhere", beginWithin, func() bool { return len(z.working(otherName, nil, time.Time{})) == systemPartitions })
+	z.seen.await(t, "the other works everywhere", suite.Patience, func() bool { return len(z.working(otherName, nil, time.Time{})) == systemPartitions })
 	z.stop()
 	z.awaitTakeover()
 	select { // brokers don't notify of their timeouts
@@ -193,11 +186,11 @@ func (z *zombie) stopAtPoint() {
 		z.process = z.startAs(spec)
 	} else {
 		z.process = z.startAs(spec)
-		z.awaitMembers(z.kind, beginWithin, otherName, zombieName)
-		z.seen.await(t, "the zombie works", beginWithin, func() bool { return len(z.working(zombieName, nil, time.Time{})) > 0 })
+		z.awaitMembers(z.kind, suite.Patience, otherName, zombieName)
+		z.seen.await(t, "the zombie works", suite.Patience, func() bool { return len(z.working(zombieName, nil, time.Time{})) > 0 })
 		z.process.stopAt(t, z.at, 2)
 	}
-	z.process.awaitStop(t, z.at, passWithin)
+	z.process.awaitStop(t, z.at, suite.Patience)
 	z.stopped = time.Now()
 }
 
@@ -258,7 +251,7 @@ func (z *zombie) wrote(name, who string) bool {
 
 func (z *zombie) awaitTakeover() {
 	z.t.Helper()
-	z.seen.await(z.t, fmt.Sprintf("the other takes over %v", z.had), takeoverWithin, func() bool {
+	z.seen.await(z.t, fmt.Sprintf("the other takes over %v", z.had), suite.Patience, func() bool {
 		now := z.working(otherName, z.ends, z.stopped)
 		for _, p := range z.had {
 			if !now[p] {
@@ -272,12 +265,12 @@ func (z *zombie) awaitTakeover() {
 // awaitReturn waits until the zombie works again as an ordinary member, or has ended.
 func (z *zombie) awaitReturn() {
 	z.t.Helper()
-	for deadline := time.Now().Add(rejoinWithin); time.Now().Before(deadline); time.Sleep(groupInterval) {
+	for deadline := time.Now().Add(suite.Patience); time.Now().Before(deadline); time.Sleep(groupInterval) {
 		if ended, _ := z.process.hasEnded(); ended {
 			return
 		}
 		if state, of := z.owned(z.kind); state == "Stable" && len(of) == 2 && len(of[zombieName]) > 0 {
-			z.seen.await(z.t, "the zombie works again", rejoinWithin, func() bool {
+			z.seen.await(z.t, "the zombie works again", suite.Patience, func() bool {
 				ended, _ := z.process.hasEnded()
 				return ended || len(z.working(zombieName, z.ends, z.resumed)) > 0
 			})
@@ -285,5 +278,5 @@ func (z *zombie) awaitReturn() {
 		}
 	}
 	_, of := z.owned(z.kind)
-	z.t.Fatalf("the zombie is neither back nor at its end within %s: %v", rejoinWithin, of)
+	z.t.Fatalf("the zombie is neither back nor at its end within %s: %v", suite.Patience, of)
 }

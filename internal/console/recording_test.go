@@ -23,6 +23,7 @@ import (
 	"github.com/waybill-run/waybill/internal/golden"
 	"github.com/waybill-run/waybill/internal/index"
 	"github.com/waybill-run/waybill/internal/replay"
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/projections"
 	"github.com/waybill-run/waybill/workflow"
 )
@@ -498,7 +499,7 @@ func askRaw(t testing.TB, s *httptest.Server, text string) string {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	if err := conn.SetDeadline(time.Now().Add(3 * time.Minute)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(suite.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.WriteString(conn, text); err != nil {

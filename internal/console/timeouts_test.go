@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // hasty has the timeouts of a console that gives a client less time to send a request than it takes to respond, as the
@@ -113,7 +114,7 @@ func TestExportThatNobodyTakes(t *testing.T) {
 	}
 	select {
 	case <-answered:
-	case <-time.After(time.Minute):
+	case <-time.After(suite.Patience):
 		t.Error("it is waited for still")
 	}
 }

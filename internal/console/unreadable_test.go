@@ -12,6 +12,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/replay"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // An unreadable record of a task doesn't hide others. The timeline names it, and the task is shown as of the event
@@ -150,7 +151,7 @@ func TestTaskStreamOfACorruptEnd(t *testing.T) {
 			if more {
 				t.Errorf("after the end: %+v", e)
 			}
-		case <-time.After(time.Minute): // the stream is read for longer
+		case <-time.After(suite.Patience): // the stream is read for longer
 			t.Error("after the end the stream goes on")
 		}
 		if _, status := openStream(t, s, path, "Last-Event-ID"+": "+offsetText(last.Offset)); status != http.StatusNoContent {

@@ -19,6 +19,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafka/logreader"
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/internal/tally"
 	"github.com/waybill-run/waybill/internal/verify"
 	"github.com/waybill-run/waybill/workflow"
@@ -259,7 +260,7 @@ func readAll(t *testing.T, cfg kafka.Config) []events.Record {
 // readTopic reads what is committed of a topic; none if there is no such topic.
 func readTopic(t *testing.T, cfg kafka.Config, topic string) []events.Record {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	r, err := logreader.OpenRestorer(cfg, nil)
 	if err != nil {

@@ -19,10 +19,8 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/sources"
+	"github.com/waybill-run/waybill/internal/suite"
 )
-
-// patience bounds every wait for an event: long, for the machine may be busy.
-const patience = 2 * time.Minute
 
 // lookEvery is how often a test lists the tasks: each time is a process.
 const lookEvery = 200 * time.Millisecond
@@ -114,7 +112,7 @@ func startUp(t *testing.T, binary, dir string, args ...string) *up {
 	case u.addr = <-open:
 	case <-u.ended:
 		t.Fatalf("waybill up ended before its door was open:\n%s", u.said)
-	case <-time.After(patience):
+	case <-time.After(suite.Patience):
 		t.Fatal("waybill up doesn't open its door")
 	}
 	return u
@@ -126,7 +124,7 @@ func (u *up) stop(t *testing.T) {
 	_ = u.cmd.Process.Signal(syscall.SIGTERM) // it may have ended by itself
 	select {
 	case <-u.ended:
-	case <-time.After(patience):
+	case <-time.After(suite.Patience):
 		t.Fatal("waybill up doesn't end on SIGTERM")
 	}
 }
@@ -134,7 +132,7 @@ func (u *up) stop(t *testing.T) {
 // tool runs a command of today's binary; it must end with the code.
 func (u *up) tool(t *testing.T, code int, args ...string) []byte {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, todaysBinary(t), args...)
 	cmd.Env = append(os.Environ(), "WAYBILL_BROKERS="+u.addr)
@@ -164,7 +162,7 @@ func (u *up) tasks(t *testing.T) map[string]events.TaskView {
 // await lists the tasks until they are as wanted.
 func (u *up) await(t *testing.T, what string, done func(map[string]events.TaskView) bool) map[string]events.TaskView {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(suite.Patience)
 	for {
 		tasks := u.tasks(t)
 		if done(tasks) {
@@ -174,7 +172,7 @@ func (u *up) await(t *testing.T, what string, done func(map[string]events.TaskVi
 			for id, v := range tasks {
 				t.Logf("%s: %s", id, v.State)
 			}
-			t.Fatalf("waited %s for %s", patience, what)
+			t.Fatalf("waited %s for %s", suite.Patience, what)
 		}
 		select {
 		case <-time.After(lookEvery):

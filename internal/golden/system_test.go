@@ -148,7 +148,7 @@ func knownStill(t *testing.T, u *up) {
 			t.Error(err)
 		}
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	was, err := client.Get(ctx, "p-0")
 	if err != nil {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // If the metrics listener breaks, the metrics are served again at the same address. Nothing panics.
@@ -39,7 +41,7 @@ func TestMetricsListenerThatBreaksIsReplaced(t *testing.T) {
 	}
 	until := func(what string) {
 		t.Helper()
-		deadline := time.After(time.Minute)
+		deadline := time.After(suite.Patience)
 		for tick := time.NewTicker(20 * time.Millisecond); !scrape(); {
 			select {
 			case <-tick.C:

@@ -17,6 +17,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/projections"
 	"github.com/waybill-run/waybill/scheduler"
 )
@@ -194,7 +195,7 @@ func (l *eventLog) dropsStores(dir string) {
 		},
 	} {
 		t.Run(role, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 			defer cancel()
 			dropped := &droppedStores{role: role, of: map[int64]bool{}, enough: cancel}
 			n, err := instance.Open(t.Context(), l.cfg, instance.Config{DataDir: dir, Metrics: instance.NewMetrics(), Log: slog.New(dropped), OwnClock: true})

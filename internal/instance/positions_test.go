@@ -16,6 +16,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/internal/verify"
 	"github.com/waybill-run/waybill/workflow"
 )
@@ -141,14 +142,14 @@ func (l *positionsLog) follow() {
 // await waits for an event. It fails the test after a timeout.
 func (l *positionsLog) await(what string, is func(e *events.Event) bool) {
 	l.t.Helper()
-	patience := time.After(2 * time.Minute)
+	late := time.After(suite.Patience)
 	for {
 		if l.count(is) > 0 {
 			return
 		}
 		select {
 		case <-l.more:
-		case <-patience:
+		case <-late:
 			l.t.Fatalf("no event that %s", what)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafka/logreader"
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/projections"
 )
 
@@ -88,7 +89,7 @@ func (l *eventLog) supervise(want int, log *slog.Logger) (asked []string) {
 		l.t.Fatal(err)
 	}
 	defer follower.Close()
-	within, stop := context.WithTimeout(l.t.Context(), 3*time.Minute)
+	within, stop := context.WithTimeout(l.t.Context(), suite.Patience)
 	defer stop()
 	of := map[string]bool{}
 	for len(of) < want {

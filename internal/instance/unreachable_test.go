@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/internal/instance"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // heard signals that a log has a given line.
@@ -54,7 +55,7 @@ func TestFollowersSayThatTheBrokersAreAway(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() { ended <- n.Run(ctx, func(ctx context.Context) error { return begin(ctx, n) }) }()
-			for deadline := time.Now().Add(3 * time.Minute); ; {
+			for deadline := time.Now().Add(suite.Patience); ; {
 				w := httptest.NewRecorder()
 				n.Health().ServeHTTP(w, httptest.NewRequest(http.MethodGet, instance.ReadyPath, nil))
 				if w.Code == http.StatusOK {
@@ -66,7 +67,7 @@ func TestFollowersSayThatTheBrokersAreAway(t *testing.T) {
 			l.broker.Fake.Close()
 			select {
 			case <-h.came:
-			case <-time.After(3 * time.Minute):
+			case <-time.After(suite.Patience):
 				t.Errorf("it says nothing but %s", strings.Join(h.all, "\n"))
 			}
 			cancel()

@@ -7,11 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // tooLargeError is the error of a record that exceeds its topic's limit.
@@ -32,7 +32,7 @@ func TestProducerSplitsWhatATopicRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(p.Close)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 		defer cancel()
 		for round := range 2 { // in the second round the limit is known
 			var rs []events.Record

@@ -29,6 +29,7 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl"
 
 	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // pki is a temporary certificate authority. Its certificate for 127.0.0.1 is both the broker's and the client's.
@@ -105,7 +106,7 @@ func must(t *testing.T, err error) {
 
 func bounded(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-run/waybill/deploy/kafka/node"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // Authorizer returns the property overrides of a node with an authorizer that allows everything until Forbid.
@@ -24,7 +25,7 @@ func Authorizer() map[string]string {
 // topic are refused. The broker needs the overrides of Authorizer.
 func (b *Broker) Forbid(t testing.TB, topic string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)
+	ctx, cancel := context.WithTimeout(context.Background(), suite.Patience)
 	defer cancel()
 	acl := kadm.NewACLs().Topics(topic).ResourcePatternType(kadm.ACLPatternLiteral).
 		Allow("User:somebody-else").AllowHosts("*").Operations(kadm.OpAll)
@@ -92,7 +93,7 @@ const (
 // Permit grants rights to a user of a Guarded cluster.
 func (b *Broker) Permit(t testing.TB, user string, rights ...Right) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)
+	ctx, cancel := context.WithTimeout(context.Background(), suite.Patience)
 	defer cancel()
 	for _, r := range rights {
 		op, err := kmsg.ParseACLOperation(r.Operation)
@@ -118,7 +119,7 @@ func (b *Broker) Permit(t testing.TB, user string, rights ...Right) {
 // RevokeAll deletes all ACLs of a user of a Guarded cluster.
 func (b *Broker) RevokeAll(t testing.TB, user string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)
+	ctx, cancel := context.WithTimeout(context.Background(), suite.Patience)
 	defer cancel()
 	all := kadm.NewACLs().Allow("User:" + user).AllowHosts().Operations().ResourcePatternType(kadm.ACLPatternAny).
 		AnyResource().Topics().Groups().TransactionalIDs()

@@ -7,13 +7,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // AssignPartitions reassigns each partition of a namespace's topics to one node, which becomes its only replica. on
 // returns the node's index, counted from 0.
 func (b *Broker) AssignPartitions(t testing.TB, ns events.Namespace, on func(topic string, p int32) int32) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)
+	ctx, cancel := context.WithTimeout(context.Background(), suite.Patience)
 	defer cancel()
 	admin := kadm.NewClient(b.Client(t))
 	topics, err := admin.ListTopics(ctx)

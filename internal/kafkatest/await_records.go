@@ -3,23 +3,20 @@ package kafkatest
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/suite"
 )
-
-// awaitRecordsMax is long enough for a busy machine.
-const awaitRecordsMax = 3 * time.Minute
 
 // AwaitRecords waits until topics have at least n committed records in all, and returns those by topic.
 func (b *Broker) AwaitRecords(t testing.TB, n int, topics ...string) map[string][]events.Record {
 	t.Helper()
 	cl := b.Client(t, kgo.ConsumeTopics(topics...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	defer cl.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), awaitRecordsMax)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	got, count := map[string][]events.Record{}, 0
 	for count < n {

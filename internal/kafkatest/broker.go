@@ -17,6 +17,7 @@ import (
 	"github.com/waybill-run/waybill/deploy/kafka/node"
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka/embedded"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // The kinds of broker. They are also the names of the subtests of Each.
@@ -24,9 +25,6 @@ const (
 	EmbeddedKind = "embedded"
 	KafkaKind    = "kafka"
 )
-
-// adminDurationMax bounds one administrative call of this package.
-const adminDurationMax = 30 * time.Second
 
 // metadataInterval is the interval of metadata requests while awaitTopics waits.
 const metadataInterval = 10 * time.Millisecond
@@ -161,7 +159,7 @@ func (b *Broker) CreateTopics(t testing.TB, partitions int32, topics ...string) 
 // DeleteTopic deletes a topic.
 func (b *Broker) DeleteTopic(t testing.TB, topic string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)
+	ctx, cancel := context.WithTimeout(context.Background(), suite.Patience)
 	defer cancel()
 	deleted, err := kadm.NewClient(b.Client(t)).DeleteTopics(ctx, topic)
 	if err == nil {
@@ -175,7 +173,7 @@ func (b *Broker) DeleteTopic(t testing.TB, topic string) {
 // CreateTopicsWith is CreateTopics with a topic configuration.
 func (b *Broker) CreateTopicsWith(t testing.TB, partitions int32, config map[string]string, topics ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)
+	ctx, cancel := context.WithTimeout(context.Background(), suite.Patience)
 	defer cancel()
 	values := make(map[string]*string, len(config))
 	for k, v := range config {
@@ -205,7 +203,7 @@ func (b *Broker) CreateTopicsWith(t testing.TB, partitions int32, config map[str
 // SetTopic sets one value of a topic's configuration.
 func (b *Broker) SetTopic(t testing.TB, topic, key, value string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)
+	ctx, cancel := context.WithTimeout(context.Background(), suite.Patience)
 	defer cancel()
 	responses, err := kadm.NewClient(b.Client(t)).AlterTopicConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: key, Value: &value}}, topic)
 	for _, r := range responses {
@@ -221,7 +219,7 @@ func (b *Broker) SetTopic(t testing.TB, topic, key, value string) {
 // AddPartitions increases the partition count of a topic to count.
 func (b *Broker) AddPartitions(t testing.TB, count int, topic string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)
+	ctx, cancel := context.WithTimeout(context.Background(), suite.Patience)
 	defer cancel()
 	admin := kadm.NewClient(b.Client(t))
 	_, err := admin.UpdatePartitions(ctx, count, topic)
@@ -238,7 +236,7 @@ func (b *Broker) AddPartitions(t testing.TB, count int, topic string) {
 // DeleteTopic deletes a topic, and returns once metadata no longer shows it. Unlike the method, it can delete a topic
 // of any cluster and needs no test.
 func DeleteTopic(brokers []string, topic string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)
+	ctx, cancel := context.WithTimeout(context.Background(), suite.Patience)
 	defer cancel()
 	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
 	if err != nil {
@@ -281,7 +279,7 @@ func awaitTopics(ctx context.Context, admin *kadm.Client, done func(kadm.TopicDe
 
 // deleteTopics deletes the topics of a test from the shared broker, which would otherwise get slower with every test.
 func (b *Broker) deleteTopics(t testing.TB, ns events.Namespace) {
-	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)
+	ctx, cancel := context.WithTimeout(context.Background(), suite.Patience)
 	defer cancel()
 	err := func() error {
 		admin, err := kadm.NewOptClient(b.Opts()...)

@@ -3,12 +3,12 @@ package kafkatest
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // Must ends a test because of an error.
@@ -19,10 +19,10 @@ func Must(t testing.TB, err error) {
 	}
 }
 
-// Bounded returns a context that ends after a minute.
+// Bounded returns a context that ends after suite.Patience.
 func Bounded(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	t.Cleanup(cancel)
 	return ctx
 }

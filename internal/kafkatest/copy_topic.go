@@ -8,15 +8,14 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
-)
 
-// bulkMax bounds what is done with many records.
-const bulkMax = 20 * time.Minute
+	"github.com/waybill-run/waybill/internal/suite"
+)
 
 // ProduceMany writes n records. The key of record i is its number, and value returns its value.
 func (b *Broker) ProduceMany(t testing.TB, topic string, n int, value func(i int) []byte) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), bulkMax)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	cl := b.Client(t, kgo.ProducerBatchCompression(kgo.SnappyCompression()), kgo.ProducerLinger(5*time.Millisecond))
 	defer cl.Close()
@@ -40,7 +39,7 @@ func (b *Broker) ProduceMany(t testing.TB, topic string, n int, value func(i int
 // first record that was read to the last acknowledgement.
 func (b *Broker) CopyTopic(t testing.TB, from, to string, n int) time.Duration {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), bulkMax)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	in := b.Client(t, kgo.ConsumeTopics(from), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	defer in.Close()
@@ -78,7 +77,7 @@ func (b *Broker) CopyTopic(t testing.TB, from, to string, n int) time.Duration {
 // different keys.
 func (b *Broker) CountKeys(t testing.TB, topic string, n int) (records, keys int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), bulkMax)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	cl := b.Client(t, kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	defer cl.Close()

@@ -22,9 +22,6 @@ const (
 	Off = "off"
 )
 
-// kafkaStartDurationMax bounds the start of a broker, including the download of its jars.
-const kafkaStartDurationMax = 10 * time.Minute
-
 const membershipPollEvery = 50 * time.Millisecond
 
 // Kafka returns the real broker that all test processes share, and starts it if it doesn't run. The package
@@ -56,7 +53,7 @@ func KafkaCluster(t testing.TB, o node.Options) *node.Cluster {
 		overrides[k] = v
 	}
 	o.Overrides, o.QuickStart = overrides, true
-	ctx, cancel := context.WithTimeout(context.Background(), kafkaStartDurationMax)
+	ctx, cancel := context.WithTimeout(context.Background(), suite.Patience)
 	defer cancel()
 	c, err := node.Start(ctx, o)
 	if err != nil {

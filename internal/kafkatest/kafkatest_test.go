@@ -15,14 +15,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/suite"
 )
-
-// testDurationMax bounds the waits of a test. A test that reaches it fails.
-const testDurationMax = 5 * time.Minute
 
 func timeout(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), testDurationMax)
+	ctx, cancel := context.WithTimeout(context.Background(), suite.Patience)
 	t.Cleanup(cancel)
 	return ctx
 }

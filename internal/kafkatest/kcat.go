@@ -16,9 +16,6 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// kcatDurationMax bounds one run of kcat.
-const kcatDurationMax = 60 * time.Second
-
 // Kcat runs kcat against the broker and returns its standard output. kcat is a client of another family (librdkafka),
 // outside this process. Plain go test needs only Go, so Kcat skips the test there; with WAYBILL_TEST=all the test fails
 // if kcat isn't installed.
@@ -32,7 +29,7 @@ func (b *Broker) Kcat(t testing.TB, stdin string, args ...string) string {
 	if err != nil {
 		t.Fatalf("kcat is missing (%v): install it (Debian: apt-get install kcat)", err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), kcatDurationMax)
+	ctx, cancel := context.WithTimeout(context.Background(), suite.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, kcat, append([]string{"-b", strings.Join(b.Addrs, ","), "-q"}, args...)...)
 	cmd.Stdin = strings.NewReader(stdin)

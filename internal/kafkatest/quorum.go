@@ -8,6 +8,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // metadataTopic is the metadata log of KRaft's controllers. It has one partition.
@@ -26,7 +28,7 @@ func (b *Broker) Controller(t testing.TB) int {
 // Coordinator returns the index, counted from 0, of the node that coordinates a group.
 func (b *Broker) Coordinator(t testing.TB, group string) int {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)
+	ctx, cancel := context.WithTimeout(context.Background(), suite.Patience)
 	defer cancel()
 	at := kadm.NewClient(b.Client(t)).FindGroupCoordinators(ctx, group)[group]
 	if at.Err != nil {
@@ -36,7 +38,7 @@ func (b *Broker) Coordinator(t testing.TB, group string) int {
 }
 
 func (b *Broker) controller(t testing.TB) (id int32, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)
+	ctx, cancel := context.WithTimeout(context.Background(), suite.Patience)
 	defer cancel()
 	req := kmsg.NewPtrDescribeQuorumRequest()
 	req.Topics = []kmsg.DescribeQuorumRequestTopic{{Topic: metadataTopic, Partitions: []kmsg.DescribeQuorumRequestTopicPartition{{Partition: 0}}}}

@@ -4,10 +4,10 @@ import (
 	"context"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // Requests is a namespace with the request topic of the agent "payments".
@@ -23,7 +23,7 @@ type Requests struct {
 // NewRequests creates the topics of a Requests on a broker.
 func NewRequests(t *testing.T, b *Broker, partitions int32) *Requests {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	t.Cleanup(cancel)
 	cfg := kafka.Config{Brokers: b.Addrs, Dial: b.Dial, Namespace: b.Namespace(t), ClientID: "test"}
 	ns := cfg.Namespace

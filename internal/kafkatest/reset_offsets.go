@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // Reset is an operator's method of setting a group's offsets.
@@ -29,7 +31,7 @@ func Resets() []Reset {
 // the broker's jars don't contain that tool.
 func (b *Broker) ResetGroup(t testing.TB, group string, how Reset, topics ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), adminDurationMax)
+	ctx, cancel := context.WithTimeout(context.Background(), suite.Patience)
 	defer cancel()
 	if err := b.resetGroup(ctx, kadm.NewClient(b.Client(t)), group, how, topics); err != nil {
 		t.Fatalf("%s of group %s on the %s broker: %v", how, group, b.Kind, err)

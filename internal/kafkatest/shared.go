@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/deploy/kafka/node"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 const (
@@ -99,7 +100,7 @@ var shared = sync.OnceValues(func() (string, error) {
 		return "", errors.New("kafkatest: the package needs func TestMain(m *testing.M) { kafkatest.Main(m) }")
 	}
 	// Not only in the host, so that callers get ErrMissing for missing jars.
-	ctx, cancel := context.WithTimeout(context.Background(), kafkaStartDurationMax)
+	ctx, cancel := context.WithTimeout(context.Background(), suite.Patience)
 	defer cancel()
 	if _, err := node.Libs(ctx); err != nil {
 		return "", err
@@ -260,7 +261,7 @@ func host(dir string, answer *os.File) (err error) {
 	if err := os.RemoveAll(data); err != nil { // left by a killed host
 		return err
 	}
-	startCtx, stop := context.WithTimeout(ctx, kafkaStartDurationMax)
+	startCtx, stop := context.WithTimeout(ctx, suite.Patience)
 	defer stop()
 	cluster, err := node.Start(startCtx, node.Options{Dir: data, Overrides: sharedOverrides(), QuickStart: true})
 	if err != nil {

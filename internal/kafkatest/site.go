@@ -16,6 +16,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // Site is a namespace on a broker, with inboxes, events and the requests of agent "a".
@@ -76,7 +77,6 @@ func (s *Site) Reflected(t testing.TB, n int) map[string]int {
 		// would take too long and look like none.
 		kgo.FetchMaxPartitionBytes(8<<10))
 	seen := map[string]int{}
-	const patience = 30 * time.Second // for a busy machine, not for a stuck worker
 	last := time.Now()
 	// It reads a little longer than needed, to find duplicates.
 	for quiet := 0; len(seen) < n || quiet < 3; {
@@ -88,8 +88,8 @@ func (s *Site) Reflected(t testing.TB, n int) map[string]int {
 		} else {
 			quiet++
 		}
-		if time.Since(last) > patience {
-			t.Fatalf("%d of %d inputs in the committed events, and no more in %v", len(seen), n, patience)
+		if time.Since(last) > suite.Patience {
+			t.Fatalf("%d of %d inputs in the committed events, and no more in %v", len(seen), n, suite.Patience)
 		}
 		fs.EachError(func(topic string, p int32, err error) {
 			if !errors.Is(err, context.DeadlineExceeded) {

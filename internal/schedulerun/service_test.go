@@ -13,11 +13,9 @@ import (
 	"github.com/waybill-run/waybill/internal/registry"
 	"github.com/waybill-run/waybill/internal/schedule"
 	"github.com/waybill-run/waybill/internal/schedulerun"
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/workflow"
 )
-
-// patience bounds waits for what comes soon.
-const patience = 5 * time.Minute
 
 // site is the whole system in this process, and a service that only reads.
 type site struct {
@@ -83,7 +81,7 @@ func (x *site) apply(texts ...string) {
 // await waits until the schedules are as ready says.
 func (x *site) await(what string, ready func([]schedule.Schedule) bool) []schedule.Schedule {
 	x.t.Helper()
-	ctx, cancel := context.WithTimeout(x.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(x.t.Context(), suite.Patience)
 	defer cancel()
 	if err := x.s.AwaitDefinitions(ctx); err != nil {
 		x.t.Fatal(err)
@@ -100,7 +98,7 @@ func (x *site) await(what string, ready func([]schedule.Schedule) bool) []schedu
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			x.t.Fatalf("%s: not within %s", what, patience)
+			x.t.Fatalf("%s: not within %s", what, suite.Patience)
 		}
 	}
 }
@@ -183,7 +181,7 @@ func TestScheduleLife(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	if err := x.s.AwaitDefinitions(ctx); err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 )
 
 // Env names the environment variable that selects the tests: "" or "all".
@@ -18,6 +19,11 @@ const Env = "WAYBILL_TEST"
 // leaves out, or runs with fewer cases, appends a line with its directory and its name. .ci/run runs these tests again
 // with WAYBILL_TEST=all, and no others. It has no prefix WAYBILL_, which is for settings of the program.
 const LeftOutEnv = "TEST_LEFT_OUT"
+
+// Patience bounds every wait of a test for what must come. It claims nothing about speed: it only ends a test that would
+// hang with a message that says what didn't come. A busy machine may slow a test down twenty times and stays far below
+// it. go test's own -timeout, 10 minutes unless a longer one is given, may end the package first, with all stacks.
+const Patience = 20 * time.Minute
 
 // T is what this package needs of a testing.TB.
 type T interface {

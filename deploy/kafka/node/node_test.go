@@ -19,12 +19,11 @@ import (
 
 	"github.com/waybill-run/waybill/deploy/kafka/node"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // parentEnv names the environment variable that makes the test binary start a node and wait to be killed.
 const parentEnv = "WAYBILL_NODE_TEST_PARENT"
-
-const testDurationMax = 5 * time.Minute
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(parentEnv); dir != "" {
@@ -45,7 +44,7 @@ func parent(dir string) {
 
 func timeout(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), testDurationMax)
+	ctx, cancel := context.WithTimeout(context.Background(), suite.Patience)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -230,7 +229,7 @@ func TestPausedNodeIsSilentAndGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if !ask(t, conn, testDurationMax) {
+	if !ask(t, conn, suite.Patience) {
 		t.Fatal("a running node gives no answer")
 	}
 	if err := c.Pause(0); err != nil {
@@ -242,7 +241,7 @@ func TestPausedNodeIsSilentAndGoesOn(t *testing.T) {
 	if err := c.Continue(0); err != nil {
 		t.Fatal(err)
 	}
-	if !ask(t, conn, testDurationMax) {
+	if !ask(t, conn, suite.Patience) {
 		t.Error("a node that was continued gives no answer")
 	}
 	if err := c.Pause(0); err != nil {

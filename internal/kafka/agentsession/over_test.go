@@ -8,6 +8,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // TestAReplyWhoseTimeIsOverIsRefusedAtOnce checks that Send refuses a reply when the clock is past its deadline,
@@ -27,7 +28,7 @@ func TestAReplyWhoseTimeIsOverIsRefusedAtOnce(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a reply past its deadline: %v", err)
 		}
-	case <-time.After(time.Minute):
+	case <-time.After(suite.Patience):
 		t.Error("a reply past its deadline is on its way still")
 	}
 }

@@ -343,12 +343,8 @@ func TestPausedSessionsPollNothing(t *testing.T) {
 			t.Errorf("a paused session polled %v, %v", rs, err)
 		}
 		s.Resume()
-		start := time.Now()
 		if got := r.poll(s, 1); got[0] != "1" {
 			t.Errorf("got %q", got)
-		}
-		if d := time.Since(start); d > 2*time.Second {
-			t.Errorf("the first record after Resume came after %v", d)
 		}
 	})
 }

@@ -7,12 +7,12 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // TestSessionSplitsRepliesThatAreRefusedAsABatch checks a reply topic whose max.message.bytes is smaller than the
@@ -28,7 +28,7 @@ func TestSessionSplitsRepliesThatAreRefusedAsABatch(t *testing.T) {
 		admin, err := kafkaadmin.Open(r.Config)
 		must(t, err)
 		defer admin.Close()
-		ctx, cancel := context.WithTimeout(r.Ctx, time.Minute)
+		ctx, cancel := context.WithTimeout(r.Ctx, suite.Patience)
 		defer cancel()
 		for round := range 2 { // in the second round the limit is known
 			var wg sync.WaitGroup

@@ -10,6 +10,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // TestGroupWhoseCoordinatorIsGone checks that requests about a group find its new coordinator after the old one is gone
@@ -41,7 +42,7 @@ func TestGroupWhoseCoordinatorIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, ask := range questions {
-		deadline := time.Now().Add(time.Minute) // time for the other nodes to detect the failure
+		deadline := time.Now().Add(suite.Patience) // time for the other nodes to detect the failure
 		for {
 			err := ask(t.Context())
 			if err == nil {

@@ -179,7 +179,7 @@ func TestFollowerEndsAtADivergingEpoch(t *testing.T) {
 // endOf polls until a follower ends, and returns its error.
 func endOf(t *testing.T, f *logreader.Follower, take func([]events.Record)) error {
 	t.Helper()
-	for deadline := time.Now().Add(3 * time.Minute); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(suite.Patience); time.Now().Before(deadline); {
 		rs, err := f.Poll(t.Context())
 		if err != nil {
 			return err
@@ -198,7 +198,7 @@ func ledApart(t *testing.T, b *kafkatest.Broker, topic string) (leader int32, gr
 		t.Fatal(err)
 	}
 	leader = -1
-	for deadline := time.Now().Add(3 * time.Minute); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(suite.Patience); time.Now().Before(deadline); {
 		if topics, err := admin.ListTopics(t.Context(), topic); err == nil && topics[topic].Err == nil {
 			leader = topics[topic].Partitions[0].Leader
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 func (s *site) follower() logreader.FollowerConfig {
@@ -34,7 +35,7 @@ func openFollower(t testing.TB, cfg logreader.FollowerConfig) *logreader.Followe
 // follow polls until ok.
 func follow(t testing.TB, f *logreader.Follower, what string, ok func([]events.Record) bool) {
 	t.Helper()
-	for deadline := time.Now().Add(3 * time.Minute); ; {
+	for deadline := time.Now().Add(suite.Patience); ; {
 		rs, err := f.Poll(t.Context())
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
@@ -187,7 +188,7 @@ func TestFollowerStartsThatFail(t *testing.T) {
 			cfg.Start = start
 			f := openFollower(t, cfg)
 			defer f.Close()
-			for deadline := time.Now().Add(3 * time.Minute); time.Now().Before(deadline); {
+			for deadline := time.Now().Add(suite.Patience); time.Now().Before(deadline); {
 				if _, err := f.Poll(t.Context()); err != nil {
 					return err
 				}
@@ -342,14 +343,14 @@ func TestFollowersShareWithoutGaps(t *testing.T) {
 func TestFollowerWakes(t *testing.T) {
 	s := embedded(t)
 	cfg := s.follower()
-	cfg.FetchMaxWait = 20 * time.Second
+	cfg.FetchMaxWait = 2 * time.Minute
 	f := openFollower(t, cfg)
 	began := time.Now()
 	time.AfterFunc(20*time.Millisecond, f.Wake)
 	if _, err := f.Poll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(began); took > 5*time.Second {
+	if took := time.Since(began); took > cfg.FetchMaxWait/2 {
 		t.Fatalf("a woken poll took %v", took)
 	}
 }

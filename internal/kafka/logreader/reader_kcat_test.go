@@ -7,13 +7,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // interleave writes overlapping transactions of several producers to events/0. About half of them are aborted, and each
@@ -127,7 +127,7 @@ func (s *site) readersFrom(t *testing.T, r *logreader.Restorer) map[string]func(
 	}
 	reader := func(read func(ctx context.Context, from int64, take func([]events.Record) error) error) func(int64) []events.Record {
 		return func(from int64) (all []events.Record) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 			defer cancel()
 			if err := read(ctx, from, kept(&all)); err != nil {
 				t.Errorf("from %d: %v", from, err)

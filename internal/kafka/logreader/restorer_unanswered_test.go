@@ -71,7 +71,7 @@ func (s *site) ways(t *testing.T, r *logreader.Restorer, offsets []int64) map[st
 	}
 	begin := func(read func(context.Context) error) func() ([]string, error) {
 		return func() ([]string, error) {
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 			defer cancel()
 			values = nil
 			err := read(ctx)
@@ -189,7 +189,7 @@ func TestReadsEndBehindWhatCompactionEmptied(t *testing.T) {
 		kafkatest.Submit(t, s.Outside(t), &kgo.Record{Topic: topic, Value: []byte("a")})
 	}
 	s.emptied(end)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 
 	d, err := logreader.WatchDefinitions(ctx, s.Config, func(events.Record) {})

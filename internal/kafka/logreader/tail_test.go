@@ -6,17 +6,17 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/internal/kafka/logreader"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // tailed polls until it gets a record with the value last.
 func tailed(t *testing.T, tail *logreader.Tail, last string) (values []string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	for !slices.Contains(values, last) {
 		rs, err := tail.Poll(ctx)
@@ -60,7 +60,7 @@ func TestTailOutsideTheLog(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer tail.Close()
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 		defer cancel()
 		for {
 			rs, err := tail.Poll(ctx)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // TestCommits checks that Commits returns a group's offsets by partition, and none for an unknown group.
@@ -37,7 +38,7 @@ func TestCommits(t *testing.T) {
 		// A transaction's offsets become visible some time after its commit, and nothing reports when.
 		again := time.NewTicker(20 * time.Millisecond)
 		defer again.Stop()
-		for deadline := time.Now().Add(3 * time.Minute); !maps.Equal(consumed(), map[int32]int64{4: 1}); <-again.C {
+		for deadline := time.Now().Add(suite.Patience); !maps.Equal(consumed(), map[int32]int64{4: 1}); <-again.C {
 			if time.Now().After(deadline) {
 				t.Fatalf("after one record of partition 4: %v", consumed())
 			}

@@ -15,7 +15,8 @@ import (
 
 const (
 	// duplicateWithin is how long a process that has taken this worker's transactional id may need to join the group.
-	// It starts both at the same time.
+	// It starts both at the same time. If it needs longer, this worker joins in its place, and the process that then
+	// finds its name taken ends.
 	duplicateWithin = 3 * time.Second
 	duplicateEvery  = 50 * time.Millisecond
 )
@@ -32,7 +33,7 @@ func (l *Worker) unfenced(err error) error {
 	if l.cfg.InstanceID == "" || !byName && !errors.Is(err, kerr.ProducerFenced) && !errors.Is(err, kerr.InvalidProducerEpoch) {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), duplicateWithin+groupmember.DuplicateAfter(l.cfg.SessionTimeout))
+	ctx, cancel := context.WithTimeout(context.Background(), l.duplicateWithin+groupmember.DuplicateAfter(l.cfg.SessionTimeout))
 	defer cancel()
 	var since time.Time // when the instance id became another member's; zero: it isn't
 	for began := time.Now(); ; {
@@ -57,7 +58,7 @@ func (l *Worker) unfenced(err error) error {
 				return duplicate
 			}
 			return err
-		case since.IsZero() && time.Since(began) > duplicateWithin:
+		case since.IsZero() && time.Since(began) > l.duplicateWithin:
 			return err
 		}
 		if backoff.Sleep(ctx, duplicateEvery) != nil {

@@ -32,7 +32,12 @@ func TestFencedWorkerKnowsWhetherItHasADuplicate(t *testing.T) {
 			each(t, func(t *testing.T, s *site) {
 				cfg := s.worker("a")
 				cfg.InstanceID = string(s.NS) + "a"
+				// Neither may end because the machine is busy: the duplicate stays a member, and the transaction open.
+				cfg.SessionTimeout, cfg.TransactionTimeout = 6*time.Second, testOpenFor
 				older := openWorker(t, cfg)
+				if duplicate {
+					older.AwaitDuplicates(suite.Patience)
+				}
 				untilAssigned(t, older, testPartitions)
 				kafkatest.Submit(t, s.Outside(t), kafkatest.Input(s.Inboxes[0], 1, "x"))
 				in := poll(t, older)
@@ -114,7 +119,7 @@ func TestWorkerThatRejoinsIsNotItsOwnDuplicate(t *testing.T) {
 		}
 		select {
 		case <-alone:
-		case <-time.After(3 * time.Minute):
+		case <-time.After(suite.Patience):
 			deaf.Unlock()
 			t.Fatal("the other member hasn't got all partitions")
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // TestCommitOfAPartitionThatWentAndCameBack checks a partition that is reassigned and returns between a poll and its
@@ -24,7 +25,7 @@ func TestCommitOfAPartitionThatWentAndCameBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(cluster.Close)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	l, err := Open(ctx, Config{Config: kafka.Config{Brokers: cluster.ListenAddrs(), Namespace: "t."}, Group: "g", Owner: "o",
 		Topics: []string{"in"}, Partitions: partitions, SessionTimeout: 5 * time.Second, TransactionTimeout: 10 * time.Second, FetchMaxWait: 50 * time.Millisecond})

@@ -82,7 +82,7 @@ func (d *corrupt) reads(poll func() []events.Record, told <-chan string) {
 	var got [2][]string
 	until := func(what string, ok func() bool) {
 		d.Helper()
-		for deadline := time.Now().Add(time.Minute); !ok(); {
+		for deadline := time.Now().Add(suite.Patience); !ok(); {
 			if time.Now().After(deadline) {
 				d.Fatalf("%s: not in time; read %q, told %d times", what, got, len(told))
 			}

@@ -8,13 +8,14 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/inboxgate"
 	"github.com/waybill-run/waybill/internal/kafka/schedulerworker"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 func (s *site) worker(owner string) schedulerworker.Config {
 	return schedulerworker.Config{
 		Config: s.Config, Group: s.NS.SchedulerGroup(), Owner: owner,
 		Topics: s.Inboxes, Partitions: testPartitions,
-		SessionTimeout: 2 * time.Second, TransactionTimeout: 6 * time.Second, FetchMaxWait: 50 * time.Millisecond,
+		SessionTimeout: 2 * time.Second, TransactionTimeout: testOpenFor, FetchMaxWait: 50 * time.Millisecond,
 	}
 }
 
@@ -31,8 +32,7 @@ func openWorker(t testing.TB, cfg schedulerworker.Config) *schedulerworker.Worke
 // until polls and resumes all partitions until ok. It fails after a time limit.
 func until(t testing.TB, l *schedulerworker.Worker, what string, ok func(rs []events.Record) bool) {
 	t.Helper()
-	const longest = 3 * time.Minute // long enough for a busy machine
-	for deadline := time.Now().Add(longest); ; {
+	for deadline := time.Now().Add(suite.Patience); ; {
 		rs, err := l.Poll(t.Context())
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
@@ -44,7 +44,7 @@ func until(t testing.TB, l *schedulerworker.Worker, what string, ok func(rs []ev
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %v; assigned %v", what, longest, l.Assigned())
+			t.Fatalf("%s: not within %v; assigned %v", what, suite.Patience, l.Assigned())
 		}
 	}
 }

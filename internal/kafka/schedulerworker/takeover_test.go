@@ -9,6 +9,7 @@ import (
 
 	"github.com/waybill-run/waybill/internal/kafka/schedulerworker"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // dieCommitting freezes worker "one" in a transaction that has committed offsets for input "a" of inbox 0, partition 4.
@@ -66,7 +67,7 @@ func TestUnstableOffsetsAreReported(t *testing.T) {
 			if !slices.Contains(ps, 4) {
 				t.Errorf("partitions %v are held back, and not 4", ps)
 			}
-		case <-time.After(3 * time.Minute):
+		case <-time.After(suite.Patience):
 			t.Error("nothing is told")
 		}
 		thaw()

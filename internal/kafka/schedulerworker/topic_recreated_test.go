@@ -12,6 +12,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/schedulerworker"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // recreatedTopics bounds the time until a client can write to a recreated topic.
@@ -89,7 +90,7 @@ func TestProducerWritesToARecreatedTopic(t *testing.T) {
 		}
 		t.Cleanup(p.Close)
 		send := func(topic, value string) error {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 			defer cancel()
 			return p.Send(ctx, events.Record{Topic: topic, Partition: 0, Key: []byte("k"), Value: []byte(value)})
 		}

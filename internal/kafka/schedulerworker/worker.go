@@ -162,6 +162,8 @@ type Worker struct {
 	pendingOffsets pendingOffsets
 	positions      positions
 	cancelLife     context.CancelFunc // ends every wait of the client
+	// duplicateWithin is the constant of that name, unless a test waits longer.
+	duplicateWithin time.Duration
 
 	// lastAssigned is the last result of Assigned. Pause and Resume apply to those assignments.
 	lastAssigned map[int32]uint64
@@ -210,7 +212,7 @@ func Open(ctx context.Context, cfg Config) (*Worker, error) {
 		return nil, fmt.Errorf("worker %q of group %q: %w", cfg.Owner, cfg.Group, kafka.FinalError(err))
 	}
 	cfg.Reached = true
-	l := &Worker{cfg: cfg, balancer: groupmember.NewBalancer(cfg.Partitions), restored: map[int32]uint64{}, polledFrom: map[int32]uint64{},
+	l := &Worker{cfg: cfg, duplicateWithin: duplicateWithin, balancer: groupmember.NewBalancer(cfg.Partitions), restored: map[int32]uint64{}, polledFrom: map[int32]uint64{},
 		narrow: kafka.NarrowTopics{}, quarantines: groupmember.Quarantines{}, tail: brokerclock.NewTail(cfg.Clock, cfg.Namespace), pendingOffsets: pendingOffsets{partitions: cfg.Partitions, waiting: map[int32]bool{}}}
 	l.gate = groupmember.NewGate(l.balancer, cfg.Topics)
 	l.positions = positions{ids: map[string]string{}, fetched: map[kafka.TopicPartition]groupmember.PositionCommit{},

@@ -245,7 +245,7 @@ func TestOlderOfTwoWorkersWithOneNameEnds(t *testing.T) {
 		untilAssigned(t, older, testPartitions)
 		newer := openWorker(t, cfg)
 		untilAssigned(t, newer, testPartitions)
-		for deadline := time.Now().Add(3 * time.Minute); ; {
+		for deadline := time.Now().Add(suite.Patience); ; {
 			_, err := older.Poll(t.Context())
 			if errors.Is(err, kerr.FencedInstanceID) {
 				return
@@ -260,7 +260,7 @@ func TestOlderOfTwoWorkersWithOneNameEnds(t *testing.T) {
 func TestWakeEndsAPoll(t *testing.T) {
 	s := embedded(t)
 	cfg := s.worker("one")
-	cfg.FetchMaxWait = 20 * time.Second
+	cfg.FetchMaxWait = 2 * time.Minute
 	l := openWorker(t, cfg)
 	l.Wake() // a wake before the poll is not lost
 	begin := time.Now()
@@ -271,7 +271,7 @@ func TestWakeEndsAPoll(t *testing.T) {
 	if _, err := l.Poll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(begin); took > 5*time.Second {
+	if took := time.Since(begin); took > cfg.FetchMaxWait/2 {
 		t.Fatalf("two woken polls took %v", took)
 	}
 }
