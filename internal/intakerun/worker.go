@@ -32,6 +32,7 @@ const (
 	AlertLost      = "intake_records_lost"
 	AlertTruncated = "intake_topic_truncated"
 	AlertStopped   = "intake_stopped"
+	AlertWaits     = "intake_waits"
 )
 
 // Log is the Kafka client of a worker: a schedulerworker.Worker.
@@ -248,6 +249,10 @@ func (w *worker) awaitSchemas(ctx context.Context, why error) error {
 	}
 	if w.unavailable++; w.unavailable == 1 || w.unavailable%alertAfter == 0 {
 		w.c.s.cfg.Log.Warn("the schema registry can't be asked; the intake waits", "intake", w.c.program.Definition.Name, "error", why)
+	}
+	if w.unavailable == alertAfter {
+		name := w.c.program.Definition.Name
+		w.c.s.cfg.Listener.Alert(name, AlertWaits, fmt.Sprintf("the intake %s waits for its schema registry: %v", name, why))
 	}
 	w.c.s.cfg.Listener.Failed(w.c.program.Definition.Name, why)
 	return backoff.Sleep(ctx, backoff.After(restartWaitMin, restartWaitMax, w.unavailable))

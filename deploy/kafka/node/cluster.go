@@ -60,8 +60,11 @@ type Options struct {
 	// for example. "PLAINTEXT" is the listener of Brokers. The nodes also use it to connect to each other.
 	Advertised map[string][]string
 	// QuickStart is for a cluster that runs for minutes. Its JVM uses only the fast compiler, which takes little more
-	// than half of the processor time until the node serves clients, and one thread to collect garbage.
+	// than half of the processor time until the node serves clients, and one thread to collect garbage. It loads classes
+	// from an archive, which the first such cluster of a machine makes.
 	QuickStart bool
+
+	archiveTo string // the node writes the archive of its classes to this file when it ends
 }
 
 // manifest is the content of cluster.json. It must stay the same when a cluster is started again from its directory.
@@ -82,6 +85,7 @@ type Cluster struct {
 	temporary bool
 	java      string
 	libs      string
+	archive   string // of classes; empty: none
 	nodes     []*nodeProcess
 	failed    chan error // the first node that ended unexpectedly
 }
@@ -118,6 +122,11 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	}
 	if c.libs, err = Libs(ctx); err != nil {
 		return nil, err
+	}
+	if o.QuickStart {
+		if c.archive, err = archiveOf(ctx, c.java, c.libs); err != nil {
+			return nil, err
+		}
 	}
 	if c.temporary = c.dir == ""; c.temporary {
 		c.dir, err = os.MkdirTemp("", "waybill-kafka-")
@@ -246,9 +255,15 @@ func (c *Cluster) log4jPath(i int) string { return filepath.Join(c.nodeDir(i), "
 // Log returns the path of the log of node i. Restarts append to it.
 func (c *Cluster) Log(i int) string { return filepath.Join(c.nodeDir(i), "broker.log") }
 
-// quick are the options of a JVM that runs for minutes at most: its first compiler only (C1), and one thread that collects
-// garbage. With both, the brokers of tests take the least processor time.
-var quick = []string{"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"}
+// quick returns the options of a JVM that runs for minutes at most: its first compiler only (C1), one thread that collects
+// garbage, and the archive of classes. With all, the brokers of tests take the least processor time.
+func (c *Cluster) quick() []string {
+	options := []string{"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"}
+	if c.archive != "" {
+		options = append(options, "-XX:SharedArchiveFile="+c.archive)
+	}
+	return options
+}
 
 // prepare writes the configuration of node i, and formats its data directory if it isn't formatted yet.
 func (c *Cluster) prepare(ctx context.Context, i int) error {
@@ -270,7 +285,7 @@ func (c *Cluster) prepare(ctx context.Context, i int) error {
 	if c.Nodes > 1 {
 		quorum = []string{"--initial-controllers", c.voters()}
 	}
-	args := slices.Concat(quick, []string{"-cp", filepath.Join(c.libs, "*"),
+	args := slices.Concat(c.quick(), []string{"-cp", filepath.Join(c.libs, "*"),
 		"kafka.tools.StorageTool", "format", "-t", c.ClusterID, "-c", c.propPath(i)}, quorum)
 	out, err := exec.CommandContext(ctx, c.java, args...).CombinedOutput()
 	if err != nil {
@@ -321,9 +336,12 @@ func (c *Cluster) Restart(ctx context.Context, i int) error {
 		}
 	}
 	args := []string{"-Xms512m", "-Xmx512m", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true", "-Dlog4j2.configurationFile=" + c.log4jPath(i)}
-	if c.options.QuickStart {
-		args = append(args, quick...)
-	} else {
+	switch {
+	case c.options.archiveTo != "":
+		args = append(args, append(c.quick(), "-XX:ArchiveClassesAtExit="+c.options.archiveTo)...)
+	case c.options.QuickStart:
+		args = append(args, c.quick()...)
+	default:
 		args = append(args, "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 	}
 	args = append(args, "-cp", filepath.Join(c.libs, "*"), "kafka.Kafka", c.propPath(i))

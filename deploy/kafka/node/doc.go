@@ -9,7 +9,7 @@
 //	cluster.Restart(ctx, 0)  // same data, same port
 //
 // It requires Linux and Java 17 or newer. The first start also requires Maven, to fetch 46 jars (44 MB) into the user's
-// cache directory.
+// cache directory. The first quick start writes an archive of classes (50 MB) next to them.
 //
 // # Children never outlive their parent
 //

@@ -58,21 +58,30 @@ func Libs(ctx context.Context) (string, error) {
 	if hasBrokerJar(dir) {
 		return dir, nil
 	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return "", fmt.Errorf("kafka jars: %w", err)
-	}
-	lock, err := os.OpenFile(dir+".lock", os.O_CREATE|os.O_RDWR, 0o644)
+	unlock, err := lockLibs(dir)
 	if err != nil {
-		return "", fmt.Errorf("kafka jars: %w", err)
+		return "", err
 	}
-	defer lock.Close()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return "", fmt.Errorf("kafka jars: lock %s: %w", lock.Name(), err)
-	}
+	defer unlock()
 	if hasBrokerJar(dir) { // another process has fetched them meanwhile
 		return dir, nil
 	}
 	return dir, download(ctx, dir)
+}
+
+// lockLibs locks the directory of the jars, which need not exist, against other processes that change it.
+func lockLibs(dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return nil, fmt.Errorf("kafka jars: %w", err)
+	}
+	lock, err := os.OpenFile(dir+".lock", os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("kafka jars: %w", err)
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, errors.Join(fmt.Errorf("kafka jars: lock %s: %w", lock.Name(), err), lock.Close())
+	}
+	return func() { _ = lock.Close() }, nil // closing it unlocks
 }
 
 func libsDir() (string, error) {

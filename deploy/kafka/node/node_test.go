@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -364,4 +365,28 @@ func TestFurtherListener(t *testing.T) {
 	if out, err := refused.CombinedOutput(); err == nil || !strings.Contains(string(out), "Authentication failed") {
 		t.Errorf("a wrong password gives %v: %s", err, out)
 	}
+}
+
+// TestQuickStartSharesClasses checks that a broker of tests maps the archive of classes.
+func TestQuickStartSharesClasses(t *testing.T) {
+	c := kafkatest.KafkaNodes(t, 1, nil)
+	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range processes {
+		command, err := os.ReadFile(path)
+		if err != nil || !bytes.Contains(command, []byte(c.Dir())) || !bytes.Contains(command, []byte("kafka.Kafka")) {
+			continue // another process, or one that has ended
+		}
+		maps, err := os.ReadFile(filepath.Join(filepath.Dir(path), "maps"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Contains(maps, []byte(".jsa\n")) || !bytes.Contains(maps, []byte("/broker-")) {
+			t.Errorf("the broker has no archive of classes; its command: %s", bytes.ReplaceAll(command, []byte{0}, []byte{' '}))
+		}
+		return
+	}
+	t.Error("no process of the broker was found")
 }
