@@ -14,6 +14,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/registry"
+	"github.com/waybill-run/waybill/internal/text"
 	"github.com/waybill-run/waybill/workflow"
 )
 
@@ -90,9 +91,22 @@ func (c changedNamed) MarshalJSON() ([]byte, error) {
 	return fmt.Appendf(nil, `{%q:%s,"result":%q}`, c.kind, name, c.result), err
 }
 
-// apply writes definitions: all or none.
+// apply writes definitions: all or none. It notes those that start tasks of a deprecated version.
 func (t *namedTool) apply(cmd *cobra.Command, list []events.NamedDefinition, sameRule func(a, b []byte) bool) error {
 	return t.change(cmd, func(ctx context.Context, l *logbook) (changed []changedNamed, err error) {
+		workflows, err := registry.List(ctx, l.admin, l.cfg.Namespace)
+		if err != nil {
+			return nil, err
+		}
+		var uses []registry.Use
+		for i := range list {
+			if u, is := registry.UseOf(&list[i]); is {
+				uses = append(uses, u)
+			}
+		}
+		for _, note := range registry.Deprecated(uses, workflows) {
+			fmt.Fprintf(l.note, "waybill: %s\n", printable(text.Shorten(note, 300)))
+		}
 		results, err := registry.ApplyAllNamed(ctx, l.cfg, list, sameRule)
 		for i := range results {
 			changed = append(changed, changedNamed{t.kind, list[i].Name, results[i]})

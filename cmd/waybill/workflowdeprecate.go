@@ -28,9 +28,9 @@ func newWorkflowDeprecate() *cobra.Command {
 		Use:   "deprecate NAME VERSION",
 		Short: "Keep new tasks from a version unless they name it",
 		Long: `Deprecate a version of a workflow. Submissions without a version get the newest version that isn't deprecated.
-So do schedules, intakes and steps that name none. Those that name a deprecated version are accepted, and
-'waybill submit' prints a notice. Its tasks go on. If all versions are deprecated, submissions without a version
-are refused.`,
+So do schedules, intakes and steps that name none. Those that name a deprecated version are accepted, with a notice of
+'waybill submit', 'waybill schedule apply' and 'waybill intake apply'; 'waybill doctor' lists such schedules and intakes.
+Its tasks go on. If all versions are deprecated, submissions without a version are refused.`,
 		Example: `  waybill workflow deprecate order 2 --why 'it charges twice; use 3'
   waybill workflow deprecate order/2 --undo --why 'version 3 is worse'`,
 		Args: func(cmd *cobra.Command, args []string) error {

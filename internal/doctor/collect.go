@@ -65,6 +65,11 @@ func (c *Collector) Collect(ctx context.Context) (o *Observation, err error) {
 	if o.Activity, err = c.activity(ctx, agents, partitions); err != nil {
 		return nil, err
 	}
+	uses, err := registry.Uses(ctx, c.Admin, c.Namespace, nil)
+	if err != nil {
+		return nil, err
+	}
+	o.Deprecated = registry.Deprecated(uses, applied)
 	if o.Intakes, err = intakerun.Views(ctx, c.Admin, c.Namespace); err != nil {
 		return nil, err
 	}

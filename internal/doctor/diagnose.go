@@ -49,6 +49,9 @@ func Diagnose(o *Observation) []Finding {
 	}
 	list = append(list, intakeFindings(o.Intakes)...)
 	list = append(list, scheduleFindings(&o.Schedules)...)
+	for _, use := range o.Deprecated {
+		list = append(list, Finding{"workflows", Note, use, "name another version, or none"})
+	}
 	list = append(list, batchFindings(&o.Batches)...)
 	list = append(list, consoleFinding(o.Console, o.ConsoleAddr))
 	return append(list, logFindings(o)...)

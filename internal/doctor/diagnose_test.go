@@ -82,6 +82,10 @@ func TestDiagnosis(t *testing.T) {
 		{"a schedule that skips", func(o *Observation) {
 			o.Schedules = schedulesOf(schedule.Schedule{Name: "s", Running: []string{"s@x"}, Last: &schedule.ScheduleInstant{Skipped: schedule.Overlapped}})
 		}, "schedules note s: instants are skipped, because task s@x hasn't ended"},
+		{"a schedule that names a deprecated version", func(o *Observation) {
+			o.Deprecated = []string{"schedule s names bill/1, which is deprecated: use cash"}
+		},
+			"workflows note schedule s names bill/1, which is deprecated: use cash"},
 		{"no workflow", func(o *Observation) { o.Workflows = nil }, "workflows fault none is applied"},
 		{"no scheduler", func(o *Observation) { o.Scheduler = Group{Lag: 7} }, "scheduler fault none runs: orders and replies wait in the inboxes, lag 7"},
 		{"partitions without an owner", func(o *Observation) { o.Scheduler.Unowned = []int32{3} }, "scheduler fault partitions [3] have no owner"},

@@ -23,6 +23,7 @@ type Observation struct {
 	Topics     []kafkaadmin.Finding
 	Positions  []kafkaadmin.PositionFinding
 	Workflows  []string // usable definitions, NAME/VERSION
+	Deprecated []string // the schedules and intakes that name a deprecated version
 	Intakes    []intake.IntakeStatus
 	Schedules  Schedules
 	Batches    Batches

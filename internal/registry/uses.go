@@ -30,6 +30,32 @@ func Uses(ctx context.Context, admin *kafkaadmin.Admin, ns events.Namespace, lis
 	return uses, nil
 }
 
+// Deprecated says which uses name a deprecated version, or name none while all versions are deprecated.
+func Deprecated(uses []Use, list []Definition) (notes []string) {
+	for _, u := range uses {
+		var why string // of the last version that is deprecated
+		all := true
+		for i := range list {
+			d := &list[i]
+			switch {
+			case d.Workflow != u.Name || u.Version != 0 && d.Version != u.Version || d.Deleted:
+			case d.Deprecated == nil:
+				all = false
+			default:
+				why = d.Deprecated.Why
+			}
+		}
+		switch {
+		case why == "" || !all:
+		case u.Version != 0:
+			notes = append(notes, fmt.Sprintf("%s names %s, which is deprecated: %s", u.By, events.DefinitionKey(u.Name, u.Version), why))
+		default:
+			notes = append(notes, fmt.Sprintf("%s names %s, all of whose versions are deprecated: its tasks are refused", u.By, u.Name))
+		}
+	}
+	return notes
+}
+
 func usesOfSteps(list []Definition) (uses []Use) {
 	for i := range list {
 		d := list[i].Definition
@@ -47,17 +73,23 @@ func usesOfSteps(list []Definition) (uses []Use) {
 
 func usesOfNamed(list []Named) (uses []Use) {
 	for i := range list {
-		var body struct {
-			Submit struct {
-				Workflow string `json:"workflow"`
-				Version  int    `json:"version"`
-			} `json:"submit"`
-		}
-		if err := json.Unmarshal(list[i].Body, &body); err == nil && body.Submit.Workflow != "" {
-			uses = append(uses, Use{fmt.Sprintf("%s %s", list[i].Kind, list[i].Name), body.Submit.Workflow, body.Submit.Version})
+		if u, is := UseOf(&list[i].NamedDefinition); is {
+			uses = append(uses, u)
 		}
 	}
 	return uses
+}
+
+// UseOf returns the use of a workflow by a schedule or an intake. false: it starts no tasks, or can't be read.
+func UseOf(d *events.NamedDefinition) (Use, bool) {
+	var body struct {
+		Submit struct {
+			Workflow string `json:"workflow"`
+			Version  int    `json:"version"`
+		} `json:"submit"`
+	}
+	err := json.Unmarshal(d.Body, &body)
+	return Use{fmt.Sprintf("%s %s", d.Kind, d.Name), body.Submit.Workflow, body.Submit.Version}, err == nil && body.Submit.Workflow != ""
 }
 
 // UsersOf returns who starts tasks of a version: those that name it, and those that name none, if it is the last version

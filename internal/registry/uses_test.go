@@ -30,6 +30,19 @@ func TestUsersOf(t *testing.T) {
 			t.Errorf("%s is used by %q, want %q", what, got, want)
 		}
 	}
+	if notes := Deprecated(uses, list); len(notes) > 0 {
+		t.Errorf("nothing is deprecated: %q", notes)
+	}
+	for i := range list {
+		if d := &list[i]; d.Workflow == "bill" {
+			d.Deprecated = &events.DeprecationView{Why: "use cash"}
+		}
+	}
+	if got, want := strings.Join(Deprecated(uses, list), "; "), "step pay of trip/1 names bill/1, which is deprecated: use cash; "+
+		"schedule nightly names bill, all of whose versions are deprecated: its tasks are refused; intake shop names bill/2, which is deprecated: use cash"; got != want {
+		t.Errorf("deprecated %q, want %q", got, want)
+	}
+	list[1].Deprecated, list[0].Deprecated = nil, nil
 	left := list[1:]
 	if got := strings.Join(UsersOf(append(usesOfSteps(left), usesOfNamed(named)...), left, "bill", 2), ", "); got != "schedule nightly, intake shop" {
 		t.Errorf("the last version is used by %q", got)
