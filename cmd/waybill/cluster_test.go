@@ -114,12 +114,11 @@ func tailOf(s string, n int) string {
 // waybill runs a command to its end.
 func (c *cluster) waybill(args ...string) string {
 	c.t.Helper()
-	cmd := exec.Command(c.binary, c.connected(args)...)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		c.t.Fatalf("waybill %s: %v\n%s", strings.Join(args, " "), err, out)
+	out, note, code := endsWith(c.t, exitOK, nil, c.connected(args)...)
+	if code != exitOK {
+		c.t.Fatalf("waybill %s: exit code %d\n%s%s", strings.Join(args, " "), code, out, note)
 	}
-	return string(out)
+	return out + note
 }
 
 func (c *cluster) connected(args []string) []string {

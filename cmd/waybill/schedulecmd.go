@@ -290,7 +290,7 @@ instant is the time of the request.`,
 						_, err := fmt.Fprintf(out, "no task was started: %s\n", printable(o.Detail))
 						return err
 					}
-					_, err := fmt.Fprintf(out, "task %s is started; `waybill task get %s` shows it\n", o.Task, o.Task)
+					_, err := fmt.Fprintf(out, "task %s will be started; `waybill task get %s` shows what becomes of it\n", o.Task, o.Task)
 					return err
 				})
 			})

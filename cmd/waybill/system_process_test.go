@@ -191,6 +191,19 @@ func (s *said) tail(n int) string {
 	return strings.Join(s.lines[max(0, len(s.lines)-n):], "\n")
 }
 
+// endsWith runs a command that is to end with a code, again while no broker answers it: a busy machine may keep a broker from
+// that for longer than a command waits.
+func endsWith(t *testing.T, code int, env []string, args ...string) (stdout, stderr string, got int) {
+	t.Helper()
+	for deadline := time.Now().Add(suite.Patience); ; {
+		stdout, stderr, got = runWaybill(t, env, args...)
+		if got != exitUnreachable || code == exitUnreachable || time.Now().After(deadline) {
+			return stdout, stderr, got
+		}
+		t.Logf("again: waybill %s: %s", strings.Join(args, " "), stderr)
+	}
+}
+
 // runWaybill runs a command to its end.
 func runWaybill(t *testing.T, env []string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()

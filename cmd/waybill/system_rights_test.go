@@ -128,7 +128,7 @@ func (a *as) start(t *testing.T, args ...string) *process {
 // waybill runs a command that must end with the code.
 func (a *as) waybill(t *testing.T, code int, args ...string) string {
 	t.Helper()
-	out, note, got := runWaybill(t, a.env(), args...)
+	out, note, got := endsWith(t, code, a.env(), args...)
 	if got != code {
 		t.Errorf("as %s: waybill %s: exit code %d, want %d\n%s%s", a.user, strings.Join(args, " "), got, code, out, note)
 	}

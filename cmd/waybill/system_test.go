@@ -48,7 +48,7 @@ func (s *system) start(t *testing.T, args ...string) *process {
 // waybill runs a command that must end with the code, and returns its output.
 func (s *system) waybill(t *testing.T, code int, args ...string) string {
 	t.Helper()
-	out, note, got := runWaybill(t, s.env(), args...)
+	out, note, got := endsWith(t, code, s.env(), args...)
 	if got != code {
 		t.Fatalf("waybill %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), got, code, out, note)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/schedule"
+	"github.com/waybill-run/waybill/internal/schedulerun"
 	"github.com/waybill-run/waybill/internal/text"
 )
 
@@ -35,7 +36,16 @@ func (c *Collector) readSchedules(ctx context.Context, o *Observation) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.Reader.ReadAll(ctx, topic, logreader.Range{}, func(rs []events.Record) error {
+	from := int64(0)
+	snapshot, err := schedulerun.FindSnapshot(ctx, c.Reader, topic)
+	if err != nil {
+		return err
+	}
+	if snapshot != nil {
+		state.Await(*snapshot)
+		from = snapshot.From
+	}
+	_, err = c.Reader.ReadAll(ctx, topic, logreader.Range{From: from}, func(rs []events.Record) error {
 		for i := range rs {
 			state.Apply(&rs[i])
 		}

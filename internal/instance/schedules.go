@@ -23,7 +23,7 @@ func (n *Instance) runSchedules(ctx context.Context) error {
 
 // addSchedules registers the metrics of schedules.
 func (m *Metrics) addSchedules(vec func(name, help string, labels ...string) *prometheus.CounterVec, seconds func(name, help string) prometheus.Histogram) {
-	m.schedulesStarted = vec("waybill_schedules_started_total", "Tasks that this process has started for schedules, by cause: due, queued, triggered or backfilled.", "cause")
+	m.schedulesStarted = vec("waybill_schedules_started_total", "Tasks that this process has decided to start for schedules, by cause: due, queued, triggered or backfilled. A scheduler can still refuse one.", "cause")
 	m.schedulesSkipped = vec("waybill_schedules_skipped_total", "Instants of schedules that this process has skipped, by reason.", "why")
 	m.schedulesLate = seconds("waybill_schedule_lateness_seconds", "Time from an instant of a schedule to the decision to start its task.")
 }

@@ -20,6 +20,8 @@ const (
 	TypeTrigger  = "waybill.schedule.trigger_requested.v1"
 	TypeBackfill = "waybill.schedule.backfill_requested.v1"
 	TypeFinished = "waybill.schedule.backfill_finished.v1"
+	TypeKept     = "waybill.schedule.kept.v1"
+	TypeSnapshot = "waybill.schedule.snapshot.v1"
 )
 
 // Claim is the begin of a process that decides. The first claim of an epoch counts.
@@ -164,6 +166,10 @@ func decode(r *events.Record) (v any, err error) {
 		v = &Request{backfill: true}
 	case TypeFinished:
 		v = &Finish{}
+	case TypeKept:
+		v = &keptRecord{}
+	case TypeSnapshot:
+		v = &Snapshot{}
 	case events.TypeNotification:
 		return events.DecodeNotification(r)
 	default:

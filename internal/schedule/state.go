@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -31,29 +32,29 @@ var (
 
 // Run is a task of a schedule that hasn't ended, as far as is known.
 type Run struct {
-	Task       string
-	At         time.Time // the instant
-	Cause      Cause
-	Decided    time.Time // when it was decided
-	Submission []byte    // JSON
-	Received   bool      // a scheduler has accepted it
-	Status     string    // of the last notification
-	Cancel     bool      // it is to be cancelled
+	Task       string          `json:"task"`
+	At         time.Time       `json:"at"` // the instant
+	Cause      Cause           `json:"cause"`
+	Decided    time.Time       `json:"decided"` // when it was decided
+	Submission json.RawMessage `json:"submission"`
+	Received   bool            `json:"received"`         // a scheduler has accepted it
+	Status     string          `json:"status,omitempty"` // of the last notification
+	Cancel     bool            `json:"cancel,omitempty"` // it is to be cancelled
 }
 
 // Outcome is what became of an instant, or of several that were skipped.
 type Outcome struct {
-	At      time.Time
-	To      time.Time // zero: it is about one instant
-	Count   int64     // of skipped instants
-	Task    string    // empty: it was skipped
-	Cause   Cause
-	Status  string // of the task; empty: not received yet
-	Why     Why    // of a skipped one
-	Detail  string // of a skipped one, or of a refused task
-	Request string // the trigger or backfill; empty: none
-	Decided time.Time
-	Ended   time.Time // of the task; zero: it hasn't
+	At      time.Time `json:"at"`
+	To      time.Time `json:"to,omitzero"`     // zero: it is about one instant
+	Count   int64     `json:"count,omitempty"` // of skipped instants
+	Task    string    `json:"task,omitempty"`  // empty: it was skipped
+	Cause   Cause     `json:"cause,omitempty"`
+	Status  string    `json:"status,omitempty"`  // of the task; empty: not received yet
+	Why     Why       `json:"why,omitempty"`     // of a skipped one
+	Detail  string    `json:"detail,omitempty"`  // of a skipped one, or of a refused task
+	Request string    `json:"request,omitempty"` // the trigger or backfill; empty: none
+	Decided time.Time `json:"decided"`
+	Ended   time.Time `json:"ended,omitzero"` // of the task; zero: it hasn't
 }
 
 // Kept is what is known of a schedule.
@@ -88,6 +89,10 @@ type State struct {
 	tasks      map[string]*Outcome // of tasks that haven't ended
 	Unreadable int                 // records that were left out
 	Outdated   int                 // decisions of processes that had lost the partition
+
+	awaited       *awaited  // nil: no snapshot is being read
+	snapshotAt    time.Time // when the last one was written; zero: none was seen
+	sinceSnapshot int       // how many records came after it
 }
 
 // NewState returns a state without records.
@@ -174,8 +179,16 @@ func (s *State) Apply(r *events.Record) {
 		s.Unreadable++
 		return
 	}
+	if s.awaited != nil {
+		s.hold(r, v)
+		return
+	}
+	s.sinceSnapshot++
 	name := string(r.Key)
 	switch v := v.(type) {
+	case *keptRecord:
+	case *Snapshot:
+		s.snapshotAt, s.sinceSnapshot = r.Time, 0
 	case *Claim:
 		if v.Epoch == s.epoch+1 || s.epoch == 0 { // the first that the log has
 			s.epoch, s.owner = v.Epoch, v.Owner

@@ -19,9 +19,9 @@ type Schedule struct {
 	Last       *ScheduleInstant  `json:"last" jsonschema:"The last instant. null: there was none."`
 	Running    []string          `json:"running" jsonschema:"The tasks that haven't ended, at most 100."`
 	Requests   int               `json:"requests" jsonschema:"The number of triggers and backfills that aren't done."`
-	Started    int64             `json:"started" jsonschema:"How many tasks it has started, without those that were refused, as far back as the topic of schedules goes."`
-	Skipped    int64             `json:"skipped" jsonschema:"How many instants it has skipped, as far back as the topic of schedules goes."`
-	Refused    int64             `json:"refused" jsonschema:"How many of its tasks were refused, as far back as the topic of schedules goes."`
+	Started    int64             `json:"started" jsonschema:"How many tasks it has started, without those that were refused."`
+	Skipped    int64             `json:"skipped" jsonschema:"How many instants it has skipped."`
+	Refused    int64             `json:"refused" jsonschema:"How many of its tasks were refused."`
 	AppliedAt  *string           `json:"applied_at" format:"date-time" jsonschema:"When it was applied, paused or resumed last."`
 	By         string            `json:"by,omitempty" jsonschema:"Who did that: the name of a token."`
 	Claimed    string            `json:"by_claimed,omitempty" jsonschema:"Who says to have done that: nobody has checked it."`

@@ -98,6 +98,9 @@ func (o *owner) current() error {
 
 // act decides what is due, and sends what was decided. It returns how long to wait; 0: there is more to decide.
 func (o *owner) act(ctx context.Context) (wait time.Duration, err error) {
+	if err := o.writeSnapshot(ctx); err != nil {
+		return 0, err
+	}
 	decisions, wait, err := o.decide()
 	if err != nil {
 		return 0, err

@@ -50,7 +50,7 @@ func New(cfg Config) *Service {
 	s := &Service{cfg: cfg, records: schedule.Records{Namespace: cfg.Kafka.Namespace, Source: cfg.Source}, state: schedule.NewState(), defined: make(chan struct{})}
 	ns := cfg.Kafka.Namespace
 	topic := topicowner.Config{Kafka: cfg.Kafka, Admin: cfg.Admin, Producer: cfg.Producer, Log: cfg.Log, Topic: ns.Schedules(), Group: ns.SchedulesGroup(), What: "schedules",
-		NotRead: schedule.ErrNotRead, Session: cfg.Session, Reset: func() { s.state.ResetRecords() }, Apply: func(rs []events.Record) {
+		NotRead: schedule.ErrNotRead, Session: cfg.Session, Start: s.start, Reset: func() { s.state.ResetRecords() }, Apply: func(rs []events.Record) {
 			for i := range rs {
 				s.state.Apply(&rs[i])
 			}

@@ -43,6 +43,9 @@ type Config struct {
 	// Apply applies records. Reset forgets what was applied: the topic was recreated. The lock is held.
 	Apply func(rs []events.Record)
 	Reset func()
+	// Start returns where to begin to read the first time, and again after Reset; false: where the topic begins. nil: there,
+	// too. The lock isn't held.
+	Start func(ctx context.Context) (offset int64, found bool, err error)
 	// Own acts until ctx ends, while this process is the owner. If it fails it is called again. nil: this process never
 	// becomes the owner.
 	Own func(ctx context.Context) error
@@ -124,10 +127,14 @@ func (t *Topic) follow(ctx context.Context) error {
 
 func (t *Topic) followFrom(ctx context.Context) error {
 	f, err := logreader.OpenFollower(ctx, logreader.FollowerConfig{Config: t.cfg.Kafka, Topics: []string{t.cfg.Topic}, Partitions: 1,
-		Start: func(context.Context, string, int32) (int64, bool, error) {
+		Start: func(ctx context.Context, _ string, _ int32) (int64, bool, error) {
 			t.Lock()
-			defer t.Unlock()
-			return t.position, t.position > 0, nil // the first time, where the topic begins
+			position := t.position
+			t.Unlock()
+			if position == 0 && t.cfg.Start != nil {
+				return t.cfg.Start(ctx)
+			}
+			return position, position > 0, nil
 		}})
 	if err != nil {
 		return err
@@ -240,6 +247,9 @@ func (t *Topic) Write(ctx context.Context, rs ...events.Record) error {
 	defer cancel()
 	return t.AwaitPosition(within, written.Offset+1)
 }
+
+// Position returns the offset below which all records are applied. The caller holds the lock.
+func (t *Topic) Position() int64 { return t.position }
 
 // AwaitPosition returns as soon as all records below an offset are applied.
 func (t *Topic) AwaitPosition(ctx context.Context, offset int64) error {
