@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -89,6 +90,57 @@ var workflows = []struct{ name, onError, coolDown, carry string }{
 	{"slow", "undo", "2m", "2m"},
 }
 
+// kinds is a workflow with a step of each other kind. With input.approve it waits for a signal. Its child is one of the
+// workflows above: with input.courier one that is still open when the system is stopped. A charge of the card input.try
+// may be caught.
+const kinds = `workflow: kinds
+version: 1
+complete_within: 87600h
+labels: {card: "${ input.card }"}
+defaults:
+  complete_within: 5s
+  retry: {max_attempts: 5, backoff: 20ms, factor: 2, max: 100ms}
+steps:
+  pause: {wait: 20ms}
+  approve:
+    needs: [pause]
+    when: "${ has(input.approve) }"
+    signal: approved
+    complete_within: 87000h
+  poll:
+    agent: shipping
+    operation: weigh
+    input: {items: "${ input.items }"}
+    repeat: {until: "${ output != null }", every: 10ms, max: 5}
+  each:
+    needs: [approve, poll]
+    for_each: "${ input.items }"
+    max_parallel: 2
+    agent: inventory
+    operation: reserve
+    input: {order: "${ task.id }-${ index }"}
+    undo: {operation: release}
+  try:
+    needs: [each]
+    when: "${ has(input.try) }"
+    agent: payments
+    operation: charge
+    input: {amount: 1, card: "${ input.try }"}
+    undo: {operation: refund}
+    catch: ["*"]
+  child:
+    needs: [try]
+    when: "${ !has(input.courier) }"
+    workflow: parcel
+    input: "${ input }"
+  late:
+    needs: [try]
+    when: "${ has(input.courier) }"
+    workflow: slow
+    input: "${ input }"
+output: {items: "${ steps.each.output }"}
+`
+
 // TestMake makes a generation: with -make the one that is named, from the binary
 // of another commit; else one of today's, in a temporary folder, so that the way
 // to make the next works when it is needed. What was made folds to the states
@@ -147,13 +199,17 @@ func makeGeneration(t *testing.T, out, binary, states string) (log, own []byte) 
 	t.Helper()
 	dir := t.TempDir()
 	args := []string{"--partitions", fmt.Sprint(partitions)}
-	for _, w := range workflows {
-		path := filepath.Join(t.TempDir(), w.name+".yaml")
-		if err := os.WriteFile(path, fmt.Appendf(nil, parcel, w.name, w.onError, w.coolDown, w.carry), 0o644); err != nil {
+	add := func(name string, definition []byte) {
+		path := filepath.Join(t.TempDir(), name+".yaml")
+		if err := os.WriteFile(path, definition, 0o644); err != nil {
 			t.Fatal(err)
 		}
 		args = append(args, "--workflow", path)
 	}
+	for _, w := range workflows {
+		add(w.name, fmt.Appendf(nil, parcel, w.name, w.onError, w.coolDown, w.carry))
+	}
+	add("kinds", []byte(kinds))
 	u := startUp(t, binary, dir, args...)
 	endings(t, u)
 	garbage(t, u)
@@ -185,6 +241,13 @@ func order(id, workflow, card string, total float64, more, fields string) string
 }
 
 const byCourier = `,"courier":true`
+
+// Tasks of the workflow kinds that are left open: one waits for a signal, one for its child, whose courier nobody runs.
+const (
+	waits     = "kinds-waits"
+	runsChild = "kinds-runs"
+	childRuns = runsChild + "/late"
+)
 
 func submit(t *testing.T, u *up, orders ...string) {
 	t.Helper()
@@ -220,6 +283,9 @@ func endings(t *testing.T, u *up) {
 	for i := range 3 {
 		add(events.StateError, fmt.Sprintf("held-%d", i), "hold", demo.CardDeclined, 150, "", "")
 	}
+	add(events.StateProcessed, "kinds-0", "kinds", demo.CardWorks, 150, "", "")
+	add(events.StateProcessed, "kinds-1", "kinds", demo.CardWorks, 150, `,"try":"`+demo.CardDeclined+`"`, "")
+	add(events.StateUndone, "kinds-2", "kinds", demo.CardDeclined, 150, "", "")
 	add(events.StateUndone, "too-late", "parcel", demo.CardWorks, 10, "", `,"complete_by":"2020-01-01T00:00:00.000Z"`)
 	submit(t, u, orders...)
 	submit(t, u, orders[0], order("cancel-0", "slow", demo.CardDown, 5, "", ""), order("cancel-1", "slow", demo.CardDown, 5, "", ""))
@@ -301,12 +367,15 @@ func leftOpen(t *testing.T, u *up) {
 		order("after-0", "parcel", demo.CardWorks, 150, "", ""), order("after-1", "order", demo.CardDeclined, 10, "", `,"reply_to":"shop.status"`),
 		order("cools-0", "slow", demo.CardDown, 150, "", ""), order("cools-1", "slow", demo.CardDown, 10, "", ""),
 		order("runs-0", "slow", demo.CardWorks, 150, byCourier, ""), order("runs-1", "slow", demo.CardWorks, 10, byCourier, ""),
-		order("undoes-0", "slow", demo.CardWorks, 150, byCourier, ""))
+		order("undoes-0", "slow", demo.CardWorks, 150, byCourier, ""),
+		order(waits, "kinds", demo.CardWorks, 150, `,"approve":true`, ""), order(runsChild, "kinds", demo.CardWorks, 150, byCourier, ""))
 	running := func(v events.TaskView) bool { return len(v.Steps) > 5 && v.Steps[5].State == events.StepRunning }
 	u.await(t, "the last tasks to end or wait", func(tasks map[string]events.TaskView) bool {
 		return tasks["after-0"].State == events.StateProcessed && tasks["after-1"].State == events.StateUndone &&
 			cooling(tasks["cools-0"]) && cooling(tasks["cools-1"]) &&
-			running(tasks["runs-0"]) && running(tasks["runs-1"]) && running(tasks["undoes-0"])
+			running(tasks["runs-0"]) && running(tasks["runs-1"]) && running(tasks["undoes-0"]) &&
+			slices.ContainsFunc(tasks[waits].Steps, func(s events.StepView) bool { return s.ID == "approve" && s.State == events.StepRunning }) &&
+			running(tasks[childRuns])
 	})
 	u.tool(t, 0, "task", "cancel", "undoes-0", "--who", "operator", "--why", "golden data")
 	u.awaitStates(t, map[string]events.TaskState{"undoes-0": events.StateUndoing})

@@ -158,7 +158,7 @@ func goesOn(t *testing.T, old, rebuilt *projections.Store, name string, p int32,
 	a, b := openView(t, old, name, p), openView(t, rebuilt, name, p)
 	defer a.Close()
 	defer b.Close()
-	if emptied := name == projections.ViewTimelines; (a.Next() == 0) != emptied { // an older index is read again
+	if a.Next() == 0 && name != projections.ViewTimelines { // an index of another format is read again
 		t.Errorf("%s of partition %d: the old store starts at %d", name, p, a.Next())
 	}
 	split := 0
