@@ -46,6 +46,7 @@ type recording struct {
 	unsent map[events.RequestRef]string
 	plan   *events.Plan
 	course recordedTiming
+	items  itemsRecording
 	// signals are the signals that the task received, in the order of the log.
 	signals []sentSignal
 }
@@ -61,7 +62,7 @@ type asked struct{ agent, operation string }
 
 func newRecording() *recording {
 	return &recording{answers: map[events.RequestRef]answer{}, outputs: map[string]json.RawMessage{}, reports: map[events.RequestRef][]answer{}, started: map[events.RequestRef]begun{},
-		asked: map[events.RequestRef]asked{}, unsent: map[events.RequestRef]string{}, course: recordedTiming{fired: map[armedTimer]moment{}, waiting: map[events.Slot]bool{}}}
+		asked: map[events.RequestRef]asked{}, unsent: map[events.RequestRef]string{}, items: newItemsRecording(), course: recordedTiming{fired: map[armedTimer]moment{}, waiting: map[events.Slot]bool{}}}
 }
 
 // addEvent records an event. An operator's release says nothing about an agent.
@@ -72,6 +73,9 @@ func (r *recording) addEvent(e *events.Event, of *events.Record) {
 	}
 	if f, ok := e.Fact.(*events.TaskSignalled); ok {
 		r.signals = append(r.signals, sentSignal{moment{e.At, e.Seq, recorded}, &events.Signal{Task: e.Task, Name: f.Name, ID: f.ID, By: f.By, Claimed: f.Claimed, Data: f.Data}})
+	}
+	if r.items.add(e) {
+		return
 	}
 	a := e.Fact.About()
 	ref := a.Ref()

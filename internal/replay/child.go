@@ -74,5 +74,13 @@ func withoutToken(e *events.Event) *events.Event {
 		fact := *f
 		fact.TokenHash, told.Fact = "", &fact
 	}
+	switch f := e.Fact.(type) {
+	case *events.ItemsBegan:
+		fact := *f
+		fact.Token, told.Fact = "", &fact
+	case *events.ItemsUndoStarted:
+		fact := *f
+		fact.Token, told.Fact = "", &fact
+	}
 	return &told
 }

@@ -54,8 +54,8 @@ type Forked struct {
 	Assumed int              `json:"assumed"` // number of assumed answers that had an effect, including silence
 	// Stalled says why the task neither ended nor is held.
 	Stalled string `json:"stalled,omitempty"`
-	// LeftOut are the seqs of the recorded events that operators' commands led to after the fork, the first of each
-	// command.
+	// LeftOut are the seqs of the recorded events that commands led to after the fork, of operators or of a parent that
+	// withdraws the task; the first of each command.
 	LeftOut  []uint64        `json:"left_out,omitempty"`
 	Recorded []events.Line   `json:"recorded"` // after the fork
 	Forked   []ForkLine      `json:"forked"`
@@ -66,7 +66,7 @@ type Forked struct {
 // agents' recorded answers if there are any, and with recorded delays (recordedTiming). It writes nothing. Commands of
 // operators after the fork are left out, since they were meant for another course. records are all records of the task.
 func (f Fork) Run(records []events.Record) (*Forked, error) {
-	s := &sandbox{fork: f, past: newRecording(), timers: &events.Timers{}, answers: map[events.RequestRef]pending{}, reports: map[events.RequestRef][]pending{}, silent: map[events.RequestRef]bool{}, snoozed: map[uint64]time.Time{},
+	s := &sandbox{fork: f, past: newRecording(), timers: &events.Timers{}, answers: map[events.RequestRef]pending{}, reports: map[events.RequestRef][]pending{}, items: map[itemRef][]pending{}, silent: map[events.RequestRef]bool{}, snoozed: map[uint64]time.Time{},
 		out: &Forked{Recorded: []events.Line{}, Forked: []ForkLine{}}}
 	if err := s.replay(records); err != nil {
 		return nil, err
@@ -92,8 +92,12 @@ func checkSameWorkflow(first *events.Record, p *workflow.Program) error {
 	if err != nil {
 		return err
 	}
-	if f, ok := e.Fact.(*events.TaskReceived); ok && f.Workflow != p.Definition().Name {
+	f, ok := e.Fact.(*events.TaskReceived)
+	if ok && f.Workflow != p.Definition().Name {
 		return fmt.Errorf("it belongs to workflow %s, but the definition to %s", f.Workflow, p.Definition().Name)
+	}
+	if ok && f.Parent != nil && f.Parent.StepAlone && p.ItemOfStep(f.Parent.Step) == nil {
+		return fmt.Errorf("it runs step %q for an item, and the definition has no such step with for_each", f.Parent.Step)
 	}
 	return nil
 }
@@ -107,6 +111,7 @@ type sandbox struct {
 	running   map[events.RequestRef]time.Time
 	answers   map[events.RequestRef]pending   // scheduled answers
 	reports   map[events.RequestRef][]pending // scheduled progress
+	items     map[itemRef][]pending           // what tasks of items will say
 	silent    map[events.RequestRef]bool      // attempts for which silence is assumed
 	snoozed   map[uint64]time.Time            // timers whose recovery changed nothing, and when to ask again
 	signalled int                             // number of recorded signals that were delivered
@@ -150,7 +155,7 @@ func (s *sandbox) replay(records []events.Record) error {
 				return fmt.Errorf("%s: %w", events.Origin(r), err)
 			}
 			s.out.Recorded = append(s.out.Recorded, line)
-			if e.Cause.Inbox == events.Controls && !e.Queued && !sameDecision(history[i-1], e) {
+			if isCommanded(e) && !sameDecision(history[i-1], e) {
 				s.out.LeftOut = append(s.out.LeftOut, e.Seq)
 			}
 			continue
@@ -163,6 +168,12 @@ func (s *sandbox) replay(records []events.Record) error {
 	}
 	s.task, s.next = shared.Task, shared.Next
 	return nil
+}
+
+// isCommanded reports whether a later event of a task than its first comes of a command: of an operator, or of the parent that
+// withdraws it.
+func isCommanded(e *events.Event) bool {
+	return (e.Cause.Inbox == events.Controls || e.Cause.Inbox == events.Tasks && e.Seq > 1) && !e.Queued
 }
 
 // lastShared returns the seq of the last event that both courses share. It is the last end of a decision at or before
@@ -227,7 +238,7 @@ func (s *sandbox) switchToFork() {
 // fit: steps that the definition lacks are dropped, with their undos and checks. A step that was under way as another kind
 // starts again.
 func (s *sandbox) migrate() {
-	t, plan := s.task, scheduler.PlanOf(s.fork.Program)
+	t, plan := s.task, scheduler.PlanOf(s.program())
 	var unchecked []string
 	for was := range t.Steps {
 		id := t.Plan.Steps[was].ID
@@ -272,7 +283,16 @@ func (s *sandbox) migrate() {
 			s.scheduleReports(ref, since)
 		}
 	}
+	s.resumeItems()
 	s.setTokens()
+}
+
+// program returns the definition of the task: that of the fork, or of its step whose item the task is.
+func (s *sandbox) program() *workflow.Program {
+	if step := s.task.ItemOf(); step != "" {
+		return s.fork.Program.ItemOfStep(step)
+	}
+	return s.fork.Program
 }
 
 // retryNow lets a step continue whose check was under way: its wait is over.
@@ -372,7 +392,7 @@ func (s *sandbox) hasPending() bool {
 		_, recorded := s.past.answers[attemptOf(&a)]
 		return !recorded && a.Policy.Timer != events.TimerStep
 	})
-	return len(s.answers) > 0 || len(s.timers.Armed) > 0 || len(s.pendingSignals()) > 0
+	return len(s.answers) > 0 || len(s.timers.Armed) > 0 || s.hasItems() || len(s.pendingSignals()) > 0
 }
 
 // step takes the next answer, timer, or start of a waiting step, whichever comes first.
@@ -380,6 +400,10 @@ func (s *sandbox) step() error {
 	ref, reply := s.firstAnswer()
 	timer, fires := s.firstTimer()
 	waits := s.firstStart()
+	item, says := s.firstItem()
+	if says != nil && (reply == nil || s.compare(says.moment, reply.moment) < 0) {
+		reply = says
+	}
 	if s.takeSignal(reply, timer, fires, waits) {
 		return nil
 	}
@@ -390,6 +414,10 @@ func (s *sandbox) step() error {
 		s.start(*waits)
 		return nil
 	case reply != nil && (timer == nil || s.compare(reply.moment, fires) <= 0):
+		if reply == says {
+			s.takeItem(item, says)
+			return nil
+		}
 		if isReport(reply.outcome) {
 			s.takeReport(ref)
 		} else {
@@ -504,6 +532,7 @@ func (s *sandbox) accept(d scheduler.Decision, assumed bool) bool {
 		if a := e.Fact.About(); a.Phase == events.PhaseBegan && isOfChild(&a) {
 			s.scheduleChild(a.Ref(), e.At)
 		}
+		s.scheduleItems(e)
 	}
 	return true
 }

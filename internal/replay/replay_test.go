@@ -28,7 +28,7 @@ func recorded(t testing.TB) []events.Record {
 // logOf returns the records of a topic of that log.
 func logOf(t testing.TB, topic string) []events.Record {
 	t.Helper()
-	f, err := os.Open("../golden/testdata/1-7a71873/log.jsonl.gz")
+	f, err := os.Open("../golden/testdata/2-980d36c5/log.jsonl.gz")
 	if err != nil {
 		t.Fatal(err)
 	}
