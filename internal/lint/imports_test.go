@@ -52,7 +52,7 @@ var mayImport = map[string][]string{
 	"internal/redrive":               {"internal/text", "events"},
 	"internal/registry":              {"internal/kafka", "events", "scheduler", "workflow"},
 	"internal/console/onkafka":       {"internal/console", "internal/consoleapi", "internal/instance", "internal/kafka", "internal/logclient", "internal/registry", "internal/replay", "internal/schedule", "internal/schedulerun", "internal/intake", "internal/intakerun", "scheduler", "agent", "events", "workflow"},
-	"internal/doctor":                {"internal/batch", "internal/intake", "internal/intakerun", "internal/kafka", "internal/backoff", "internal/registry", "internal/schedule", "internal/text", "agent", "events"},
+	"internal/doctor":                {"internal/batch", "internal/intake", "internal/intakerun", "internal/kafka", "internal/backoff", "internal/registry", "internal/schedule", "internal/schedulerun", "internal/text", "agent", "events"},
 	"internal/text":                  {},
 	"internal/jsonscan":              {},
 	"internal/logclient":             {"events", "internal/consoleapi", "internal/kafka", "internal/backoff"},

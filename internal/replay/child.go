@@ -74,11 +74,11 @@ func withoutToken(e *events.Event) *events.Event {
 		fact := *f
 		fact.TokenHash, told.Fact = "", &fact
 	}
-	switch f := e.Fact.(type) {
-	case *events.ItemsBegan:
+	if f, is := e.Fact.(*events.ItemsBegan); is {
 		fact := *f
 		fact.Token, told.Fact = "", &fact
-	case *events.ItemsUndoStarted:
+	}
+	if f, is := e.Fact.(*events.ItemsUndoStarted); is {
 		fact := *f
 		fact.Token, told.Fact = "", &fact
 	}

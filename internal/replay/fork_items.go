@@ -62,49 +62,68 @@ func (r *itemsRecording) say(e *events.Event, step string, k events.Kind, item i
 
 // add records an event about items. It reports whether it is one.
 func (r *itemsRecording) add(e *events.Event) bool {
-	switch f := e.Fact.(type) {
-	case *events.ItemsStarted:
+	return r.addStart(e) || r.addSaid(e) || r.undoFailed(e)
+}
+
+func (r *itemsRecording) addStart(e *events.Event) bool {
+	if f, is := e.Fact.(*events.ItemsStarted); is {
 		for i := f.From; i < f.To; i++ {
 			r.begins(e, f.Step, events.Do, f.Attempt, i)
 		}
-	case *events.ItemEnded:
-		if f.Error != nil {
-			r.say(e, f.Step, events.Do, f.Item, events.Rejected, errorBody(f.Error))
-		} else {
-			r.say(e, f.Step, events.Do, f.Item, events.Completed, f.Output)
-		}
-	case *events.ItemHeld:
-		r.held = e
-		r.say(e, f.Step, f.Kind, f.Item, events.Held, errorBody(f.Error))
-	case *events.ItemResumed:
-		r.say(e, f.Step, f.Kind, f.Item, events.Resumed, nil)
-	case *events.ItemsUndoStarted:
+		return true
+	}
+	if f, is := e.Fact.(*events.ItemsUndoStarted); is {
 		r.attempt[itemRef{events.RequestRef{Step: f.Step, Kind: events.Undo}, 0}] = f.Attempt
-	case *events.ItemsWithdrawn:
+		return true
+	}
+	f, is := e.Fact.(*events.ItemsWithdrawn)
+	if is {
 		attempt := r.last(f.Step, events.Undo, 0).ref.Attempt
 		for _, i := range f.Items {
 			r.begins(e, f.Step, events.Undo, attempt, i)
 		}
-	case *events.ItemUndone:
-		r.say(e, f.Step, events.Undo, f.Item, events.Completed, nil)
-	default:
-		r.undoFailed(e)
-		return false
 	}
-	return true
+	return is
 }
 
-// undoFailed corrects what an item has said if the undo of its step ends with it: its task can't be undone.
-func (r *itemsRecording) undoFailed(e *events.Event) {
+func (r *itemsRecording) addSaid(e *events.Event) bool {
+	if f, is := e.Fact.(*events.ItemEnded); is {
+		outcome, body := events.Completed, f.Output
+		if f.Error != nil {
+			outcome, body = events.Rejected, errorBody(f.Error)
+		}
+		r.say(e, f.Step, events.Do, f.Item, outcome, body)
+		return true
+	}
+	if f, is := e.Fact.(*events.ItemHeld); is {
+		r.held = e
+		r.say(e, f.Step, f.Kind, f.Item, events.Held, errorBody(f.Error))
+		return true
+	}
+	if f, is := e.Fact.(*events.ItemResumed); is {
+		r.say(e, f.Step, f.Kind, f.Item, events.Resumed, nil)
+		return true
+	}
+	f, is := e.Fact.(*events.ItemUndone)
+	if is {
+		r.say(e, f.Step, events.Undo, f.Item, events.Completed, nil)
+	}
+	return is
+}
+
+// undoFailed corrects what an item has said if the undo of its step ends with it: its task can't be undone. The event is about
+// the step, so it returns false.
+func (r *itemsRecording) undoFailed(e *events.Event) bool {
 	f, is := e.Fact.(*events.RunErrored)
 	if !is || f.Kind != events.Undo || r.held == nil || r.held.Cause != e.Cause {
-		return
+		return false
 	}
 	if held, of := r.held.Fact.(*events.ItemHeld); of && held.Kind == events.Undo && held.Step == f.Step {
 		if says := r.says[r.last(held.Step, held.Kind, held.Item)]; len(says) > 0 {
 			says[len(says)-1].outcome = events.Rejected
 		}
 	}
+	return false
 }
 
 // scheduleItem schedules what the log says of an item, after the shared past, or the assumed end.
@@ -141,12 +160,12 @@ func (s *sandbox) assumedItem(ref events.RequestRef) answer {
 
 // scheduleItems schedules what the items say that an event of the forked course starts.
 func (s *sandbox) scheduleItems(e *events.Event) {
-	switch f := e.Fact.(type) {
-	case *events.ItemsStarted:
+	if f, is := e.Fact.(*events.ItemsStarted); is {
 		for i := f.From; i < f.To; i++ {
 			s.scheduleItem(itemRef{events.RequestRef{Step: f.Step, Kind: events.Do, Attempt: f.Attempt}, i}, e.At)
 		}
-	case *events.ItemsWithdrawn:
+	}
+	if f, is := e.Fact.(*events.ItemsWithdrawn); is {
 		i, _ := s.task.Plan.Step(f.Step)
 		for _, n := range f.Items {
 			s.scheduleItem(itemRef{events.RequestRef{Step: f.Step, Kind: events.Undo, Attempt: s.task.Steps[i].Undo.Attempt}, n}, e.At)
