@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/waybill-run/waybill/events"
@@ -36,6 +37,7 @@ steps:
     needs: [first]
     for_each: "${ [0, 1, 2, 3, 4, 5, 6] }"
     max_parallel: 3
+    outputs: summary
     agent: shop
     operation: reserve
     complete_within: 4s
@@ -43,7 +45,7 @@ steps:
     input: {order: "${ task.id }-${ item }"}
     undo: {operation: release}
   third: {needs: [first], workflow: booking, id: "${ task.id }-third", input: {card: "${ input.card }"}}
-output: {booked: "${ steps.third.output.booked }"}
+output: {booked: "${ steps.third.output.booked }", each: "${ steps.each.output }"}
 `
 
 // TestChildrenSurviveKills kills a scheduler, a supervisor and an agent on Apache Kafka while tasks run children and items,
@@ -77,6 +79,9 @@ func TestChildrenSurviveKills(t *testing.T) {
 		task, card := c.log.Task(id), c.card(i)
 		if task.State == events.StateProcessed && card == demo.CardDeclined {
 			t.Errorf("%s (%s) is %s", id, card, task.State)
+		}
+		if summary := `"each":{"count":7,"completed":7,"failed":0}`; task.State == events.StateProcessed && !strings.Contains(string(task.Output), summary) {
+			t.Errorf("%s: output %s, want %s in it", id, task.Output, summary)
 		}
 		for _, child := range c.children(task) {
 			if (child.State == events.StateProcessed) != (task.State == events.StateProcessed) {

@@ -89,6 +89,36 @@ func startProcess(t *testing.T, env []string, args ...string) *process {
 	return p
 }
 
+// startRole starts a role and returns once it reports that it has started. As a platform does, it starts one again that no
+// broker has answered.
+func startRole(t *testing.T, env []string, args ...string) *process {
+	t.Helper()
+	for deadline := time.Now().Add(suite.Patience); ; {
+		p := startProcess(t, env, args...)
+		if !p.endsUnreachable("msg=started") || time.Now().After(deadline) {
+			p.await(t, "msg=started")
+			return p
+		}
+	}
+}
+
+// endsUnreachable waits until the process says a text or ends, and reports whether it ended because no broker answered.
+func (p *process) endsUnreachable(text string) bool {
+	for {
+		line, more := p.out.find(text)
+		if line != "" {
+			return false
+		}
+		select {
+		case <-more:
+		case <-p.ended:
+			return p.cmd.ProcessState.ExitCode() == exitUnreachable
+		case <-time.After(suite.Patience):
+			return false
+		}
+	}
+}
+
 // kill sends SIGKILL and waits until the process has ended.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill() // it may have ended already

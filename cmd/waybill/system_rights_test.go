@@ -120,9 +120,7 @@ func (a *as) env() []string {
 
 func (a *as) start(t *testing.T, args ...string) *process {
 	t.Helper()
-	p := startProcess(t, a.env(), args...)
-	p.await(t, "msg=started")
-	return p
+	return startRole(t, a.env(), args...)
 }
 
 // waybill runs a command that must end with the code.

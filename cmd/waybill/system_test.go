@@ -40,9 +40,7 @@ func (s *system) env() []string {
 // start starts a role as a process and returns once it reports that it has started.
 func (s *system) start(t *testing.T, args ...string) *process {
 	t.Helper()
-	p := startProcess(t, s.env(), args...)
-	p.await(t, "msg=started")
-	return p
+	return startRole(t, s.env(), args...)
 }
 
 // waybill runs a command that must end with the code, and returns its output.

@@ -115,8 +115,8 @@ func (f *platform) reportDeath(p *process, err error) {
 	f.mu.Lock()
 	f.ended++
 	f.mu.Unlock()
-	if strings.Contains(said, "unreachable: no Kafka broker answers") {
-		return // the broker was killed
+	if p.foundNoBroker() {
+		return
 	}
 	f.note("%s ended by itself after %s (%v): %s", p.spec.Name, time.Since(p.began).Round(time.Millisecond), err, said[strings.LastIndexByte(said, '\n')+1:])
 }

@@ -44,18 +44,31 @@ type process struct {
 // shows its log. dir has the log.
 func startProcess(t *testing.T, dir string, spec childSpec) *process {
 	t.Helper()
-	p, err := spawn(dir, spec)
-	if err != nil {
-		t.Fatalf("start %s: %v", spec.Name, err)
-	}
-	t.Cleanup(func() {
-		p.kill()
-		if t.Failed() {
-			t.Logf("--- %s (%v)\n%s", spec.Name, p.err, p.tail())
+	for deadline := time.Now().Add(suite.Patience); ; {
+		p, err := spawn(dir, spec)
+		if err != nil {
+			t.Fatalf("start %s: %v", spec.Name, err)
 		}
-	})
-	p.ready = p.await(t, "ready ", suite.Patience)
-	return p
+		t.Cleanup(func() {
+			p.kill()
+			if t.Failed() {
+				t.Logf("--- %s (%v)\n%s", spec.Name, p.err, p.tail())
+			}
+		})
+		p.ready, err = p.next("ready ", suite.Patience)
+		switch {
+		case err == nil:
+			return p
+		case !p.foundNoBroker() || time.Now().After(deadline):
+			t.Fatalf("%s: %v", spec.Name, err)
+		}
+	}
+}
+
+// foundNoBroker reports whether no broker answered a process that has ended. A platform starts it again: the brokers are down,
+// or a busy machine keeps them from it.
+func (p *process) foundNoBroker() bool {
+	return strings.Contains(p.tail(), "unreachable: no Kafka broker answers")
 }
 
 func spawn(dir string, spec childSpec) (*process, error) {
@@ -156,7 +169,7 @@ func (p *process) awaitStop(t *testing.T, at point.Point, within time.Duration) 
 // awaitStopped waits until every thread of the child is stopped. A signal reaches the threads one after another.
 func (p *process) awaitStopped(t *testing.T) {
 	t.Helper()
-	if err := p.stoppedWithin(5 * time.Second); err != nil {
+	if err := p.stoppedWithin(suite.Patience); err != nil {
 		t.Fatalf("%s: %v", p.spec.Name, err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/internal/tally"
 )
 
@@ -211,7 +212,7 @@ func TestBoundOfRandomAgents(t *testing.T) {
 // An unknown agent is given far more at once than it can do in time.
 // None of it times out, and the agent is kept busy.
 func TestFirstBurstFloodsNobody(t *testing.T) {
-	for n := range modelledAgents {
+	for n := range suite.Of(t, modelledAgents/5, modelledAgents) {
 		d := newDice(uint64(n))
 		m := &model{at: epoch, partitions: d.between(1, 12), within: d.span(time.Second, 30*time.Second)}
 		// What it begins with must be done in slowStartShare of its time, or it shows nothing.

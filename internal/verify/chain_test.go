@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/internal/tally"
 )
 
@@ -153,12 +154,15 @@ func with(records []events.Record, at int, value []byte) []events.Record {
 // Any changed byte of any event is found, also in a task's last event and in a claim. The fault names the event.
 func TestAnyChangedByteIsFound(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
-	types, flips := map[string]bool{}, 0
+	types, flips, every := map[string]bool{}, 0, suite.Of(t, 8, 1)
 	for name, records := range settledHistories(t) {
 		for i := range records {
 			ceType, _, _ := events.EventName(&records[i])
 			types[ceType] = true
 			for at, was := range records[i].Value {
+				if (at+i)%every != 0 {
+					continue
+				}
 				for _, now := range []byte{was ^ byte(1<<rnd.IntN(8)), " \"\\0,}"[rnd.IntN(6)]} {
 					if now == was {
 						continue

@@ -86,7 +86,8 @@ func (m *manifest) properties(i int, o *Options, data string) map[string]string 
 }
 
 // TestOverrides returns broker properties for tests. Internal topics have few partitions, sessions are short, and the
-// broker looks for abandoned transactions and deleted files every second. Each call returns a new map.
+// broker looks for abandoned transactions and deleted files every second. Records stay however old their timestamps are, which
+// some tests set. Each call returns a new map.
 func TestOverrides() map[string]string {
 	return map[string]string{
 		"offsets.topic.num.partitions":                                "4",
@@ -99,6 +100,7 @@ func TestOverrides() map[string]string {
 		"broker.session.timeout.ms":                                   "3000",
 		"broker.heartbeat.interval.ms":                                "500",
 		"log.segment.delete.delay.ms":                                 "1000",
+		"log.retention.ms":                                            "-1",
 	}
 }
 
