@@ -95,27 +95,23 @@ func startRole(t *testing.T, env []string, args ...string) *process {
 	t.Helper()
 	for deadline := time.Now().Add(suite.Patience); ; {
 		p := startProcess(t, env, args...)
-		if !p.endsUnreachable("msg=started") || time.Now().After(deadline) {
-			p.await(t, "msg=started")
+		_, err := p.said("msg=started")
+		switch {
+		case err == nil:
 			return p
+		case !p.foundNoBroker() || time.Now().After(deadline):
+			t.Fatal(err)
 		}
 	}
 }
 
-// endsUnreachable waits until the process says a text or ends, and reports whether it ended because no broker answered.
-func (p *process) endsUnreachable(text string) bool {
-	for {
-		line, more := p.out.find(text)
-		if line != "" {
-			return false
-		}
-		select {
-		case <-more:
-		case <-p.ended:
-			return p.cmd.ProcessState.ExitCode() == exitUnreachable
-		case <-time.After(suite.Patience):
-			return false
-		}
+// foundNoBroker reports whether the process has ended because no broker answered.
+func (p *process) foundNoBroker() bool {
+	select {
+	case <-p.ended:
+		return p.cmd.ProcessState.ExitCode() == exitUnreachable
+	default:
+		return false
 	}
 }
 
@@ -143,21 +139,30 @@ func (p *process) stop(t *testing.T) {
 // await waits for the first line of output that contains text, and returns it.
 func (p *process) await(t *testing.T, text string) string {
 	t.Helper()
+	line, err := p.said(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return line
+}
+
+// said is await with an error: the process has ended, or goes on without saying it.
+func (p *process) said(text string) (string, error) {
 	deadline := time.After(suite.Patience)
 	for {
 		line, more := p.out.find(text)
 		if line != "" {
-			return line
+			return line, nil
 		}
 		select {
 		case <-more:
 		case <-p.ended:
 			if line, _ := p.out.find(text); line != "" {
-				return line
+				return line, nil
 			}
-			t.Fatalf("waybill %s ended (%v) before it said %q", p.name, p.err, text)
+			return "", fmt.Errorf("waybill %s ended (%w) before it said %q", p.name, p.err, text)
 		case <-deadline:
-			t.Fatalf("waybill %s doesn't say %q", p.name, text)
+			return "", fmt.Errorf("waybill %s doesn't say %q", p.name, text)
 		}
 	}
 }
