@@ -14,6 +14,7 @@ import (
 
 	"github.com/waybill-run/waybill"
 	"github.com/waybill-run/waybill/agent"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // travel is the agent of the workflow trip. The input of an order selects its behaviour.
@@ -207,7 +208,7 @@ func testClient(t *testing.T, s *system, prefix string) {
 		short, cancel := context.WithTimeout(ctx, within)
 		_, err := c.Wait(short, prefix+"long")
 		cancel()
-		if !errors.Is(err, context.DeadlineExceeded) || within > patient {
+		if !errors.Is(err, context.DeadlineExceeded) || within > suite.Patience {
 			t.Fatalf("within %s: got %v", within, err)
 		}
 		if strings.Contains(err.Error(), "it is processing") {

@@ -166,7 +166,7 @@ func (s *system) awaitMembers(t *testing.T, group string, n int) {
 		t.Fatal(err)
 	}
 	defer admin.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), patient)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	for again := time.NewTicker(100 * time.Millisecond); ; <-again.C {
 		switch g, err := admin.DescribeGroup(ctx, group); {
@@ -181,7 +181,7 @@ func (s *system) awaitMembers(t *testing.T, group string, n int) {
 // awaitLine waits until another process has written a line to a file.
 func awaitLine(t *testing.T, file, line string) {
 	t.Helper()
-	for deadline := time.Now().Add(patient); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(suite.Patience); ; time.Sleep(20 * time.Millisecond) {
 		text, err := os.ReadFile(file)
 		if err != nil && !os.IsNotExist(err) {
 			t.Fatal(err)
@@ -217,7 +217,7 @@ func testKcat(t *testing.T, s *system) {
 			return s.run(t, "sh", "-c", line)
 		}
 		asked := ""
-		for deadline := time.Now().Add(patient); !strings.Contains(asked, "key: "+a.id+"\n"); asked = shell(look) {
+		for deadline := time.Now().Add(suite.Patience); !strings.Contains(asked, "key: "+a.id+"\n"); asked = shell(look) {
 			if time.Now().After(deadline) {
 				t.Fatalf("no request is shown:\n%s", asked)
 			}
@@ -235,7 +235,7 @@ func testKcat(t *testing.T, s *system) {
 		shell(strings.ReplaceAll(answer, "K5QW2MZT7C4NAXJ6RB3LDY5GHE", token[1]))
 		processed(t, c, a.id, `{"charge":"ch_1"}`)
 		said := ""
-		for deadline := time.Now().Add(patient); !strings.Contains(said, a.id+" ") || !strings.Contains(said, "ce_outcome=completed"); said = shell(replies) {
+		for deadline := time.Now().Add(suite.Patience); !strings.Contains(said, a.id+" ") || !strings.Contains(said, "ce_outcome=completed"); said = shell(replies) {
 			if time.Now().After(deadline) {
 				t.Fatalf("the reply isn't shown:\n%s", said)
 			}

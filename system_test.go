@@ -19,10 +19,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/sources"
+	"github.com/waybill-run/waybill/internal/suite"
 )
-
-// patient bounds the waits of tests of the whole system.
-const patient = 3 * time.Minute
 
 // system is Waybill in separate processes.
 type system struct {
@@ -159,7 +157,7 @@ func (s *system) open(t *testing.T) *waybill.Client {
 }
 
 func within(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), patient)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -230,7 +228,7 @@ func (p *process) end(sig os.Signal) {
 		return
 	}
 	_ = p.cmd.Process.Signal(sig) // it may have ended
-	stuck := time.AfterFunc(patient, func() { _ = p.cmd.Process.Kill() })
+	stuck := time.AfterFunc(suite.Patience, func() { _ = p.cmd.Process.Kill() })
 	defer stuck.Stop()
 	_ = p.cmd.Wait() // the exit status isn't tested
 }

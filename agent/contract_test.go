@@ -20,9 +20,8 @@ import (
 )
 
 const (
-	contractDurationMax = 90 * time.Second
-	pythonPath          = "/usr/bin/python3" // Debian's, which has the package confluent_kafka
-	repliesPartitions   = 12
+	pythonPath        = "/usr/bin/python3" // Debian's, which has the package confluent_kafka
+	repliesPartitions = 12
 )
 
 // contract has the topics of one agent on a broker.
@@ -31,10 +30,12 @@ type contract struct {
 	broker *kafkatest.Broker
 	ns     events.Namespace
 	ctx    context.Context
+	// mayRepeat: an agent may handle a request again, because it lost its partition before it committed that it had replied.
+	mayRepeat bool
 }
 
 func newContract(t *testing.T, b *kafkatest.Broker) *contract {
-	ctx, cancel := context.WithTimeout(t.Context(), contractDurationMax)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	t.Cleanup(cancel)
 	c := &contract{T: t, broker: b, ns: b.Namespace(t), ctx: ctx}
 	b.CreateTopics(t, 1, c.ns.Requests("payments"))
@@ -64,14 +65,14 @@ func (c *contract) request(task string, kind events.Kind, attempt int, operation
 // check asks what became of a task's charge.
 func (c *contract) check(task string) events.Record {
 	of := events.CheckOf{IdempotencyKey: events.IdempotencyKey(c.ns, task, "charge", events.Do, 0), Input: json.RawMessage(`{"amount":5}`)}
-	return c.request(task, events.Check, 1, "status", string(events.CheckValue(of)), time.Minute)
+	return c.request(task, events.Check, 1, "status", string(events.CheckValue(of)), suite.Patience)
 }
 
 // docToken is the token of the examples in docs/guides/agents.md.
 const docToken = "K5QW2MZT7C4NAXJ6RB3LDY5GHE"
 
 // awaitReplies waits for n replies and returns the outcome of each by its ce_request. Each reply must be decodable,
-// must occur once, and must be in the partition of its key.
+// must occur once unless it may repeat, and must be in the partition of its key.
 func (c *contract) awaitReplies(n int) map[string]string {
 	c.Helper()
 	topic := c.ns.Inbox(events.Replies)
@@ -88,7 +89,7 @@ func (c *contract) awaitReplies(n int) map[string]string {
 		if rep.Token != docToken {
 			c.Errorf("%s: replied with the token %q; it was asked with %q", id, rep.Token, docToken)
 		}
-		if said[id] != "" {
+		if said[id] != "" && !c.mayRepeat {
 			c.Errorf("%s: replied twice", id)
 		}
 		said[id] = string(rep.Outcome) + " " + string(rep.Body)
@@ -148,17 +149,17 @@ func TestPythonAgentKeepsTheContract(t *testing.T) {
 		c.ask(
 			c.request("o-late", events.Do, 1, "charge", `{"amount":5}`, -time.Second),
 			events.Record{Topic: c.ns.Requests("payments"), Key: []byte("x"), Value: []byte("no request")},
-			c.request("o-1", events.Do, 1, "charge", `{"amount":5}`, time.Minute),
-			c.request("o-1", events.Do, 2, "charge", `{"amount":5}`, time.Minute),
-			c.request("o-2", events.Do, 1, "charge", `{"amount":0}`, time.Minute),
-			c.request("o-3", events.Do, 1, "teleport", `{}`, time.Minute),
-			c.request("o-4", events.Do, 1, "charge", `{"amount":"five"}`, time.Minute),
+			c.request("o-1", events.Do, 1, "charge", `{"amount":5}`, suite.Patience),
+			c.request("o-1", events.Do, 2, "charge", `{"amount":5}`, suite.Patience),
+			c.request("o-2", events.Do, 1, "charge", `{"amount":0}`, suite.Patience),
+			c.request("o-3", events.Do, 1, "teleport", `{}`, suite.Patience),
+			c.request("o-4", events.Do, 1, "charge", `{"amount":"five"}`, suite.Patience),
 			c.check("o-1"),
 			c.check("o-2"),
 			c.check("o-7"),
-			c.request("o-1", events.Undo, 1, "refund", string(undo), time.Minute),
-			c.request("o-1", events.Do, 3, "charge", `{"amount":5}`, time.Minute),
-			c.request("o-5", events.Undo, 1, "refund", never, time.Minute),
+			c.request("o-1", events.Undo, 1, "refund", string(undo), suite.Patience),
+			c.request("o-1", events.Do, 3, "charge", `{"amount":5}`, suite.Patience),
+			c.request("o-5", events.Undo, 1, "refund", never, suite.Patience),
 		)
 		stop := c.startPython()
 		want := map[string]string{
@@ -179,7 +180,7 @@ func TestPythonAgentKeepsTheContract(t *testing.T) {
 
 		// Committed requests are not handled again: a second instance adds one reply.
 		stop = c.startPython()
-		c.ask(c.request("o-6", events.Do, 1, "charge", `{"amount":5}`, time.Minute))
+		c.ask(c.request("o-6", events.Do, 1, "charge", `{"amount":5}`, suite.Patience))
 		want["o-6/charge/do/1"] = `completed {"charge": "ch_1"}`
 		said := c.awaitReplies(len(want))
 		stop()
@@ -214,7 +215,7 @@ func TestKcatSessionOfThePage(t *testing.T) {
 		if len(commands) != 3 {
 			t.Fatalf("the page has %d commands; this test knows 3", len(commands))
 		}
-		c.ask(c.request("o-1", events.Do, 1, "charge", `{"amount":100}`, time.Minute))
+		c.ask(c.request("o-1", events.Do, 1, "charge", `{"amount":100}`, suite.Patience))
 		sh := func(command string) string {
 			t.Helper()
 			command = strings.NewReplacer("localhost:9092", strings.Join(b.Addrs, ","), "waybill.", string(c.ns)).Replace(command)

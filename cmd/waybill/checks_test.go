@@ -13,11 +13,11 @@ import (
 const checkedWorkflow = `
 workflow: shop
 version: 1
-complete_within: 10m
+complete_within: 2h
 on_error: undo
 defaults:
   complete_within: 4s
-  retry: {max_attempts: 50, backoff: 200ms, factor: 2, max: 2s}
+  retry: {max_attempts: 1000, backoff: 200ms, factor: 2, max: 2s}
 steps:
   reserve: {agent: shop, operation: reserve, input: {order: "${ task.id }"}, undo: {operation: release}}
   charge:
@@ -72,7 +72,7 @@ func (c *cluster) checked(ids []string) (n int) {
 // silentWorkflow is a workflow whose agent answers neither calls nor checks.
 const silentWorkflow = `workflow: silent
 version: 1
-complete_within: 10m
+complete_within: 2h
 on_error: undo
 defaults: {complete_within: 3s, retry: {max_attempts: 2, backoff: 1s}}
 steps:

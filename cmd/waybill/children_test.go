@@ -15,10 +15,10 @@ import (
 const bookingWorkflow = `
 workflow: booking
 version: 1
-complete_within: 10m
+complete_within: 2h
 defaults:
   complete_within: 4s
-  retry: {max_attempts: 50, backoff: 200ms, factor: 2, max: 2s}
+  retry: {max_attempts: 1000, backoff: 200ms, factor: 2, max: 2s}
 steps:
   reserve: {agent: shop, operation: reserve, input: {order: "${ task.id }"}, undo: {operation: release}}
   charge: {needs: [reserve], agent: shop, operation: charge, input: {card: "${ input.card }"}, undo: {operation: refund}}
@@ -29,7 +29,7 @@ output: {booked: "${ task.id }"}
 const tripWorkflow = `
 workflow: shop
 version: 1
-complete_within: 10m
+complete_within: 2h
 steps:
   first: {workflow: booking, input: {card: tok}}
   second: {workflow: booking, input: {card: tok}}
@@ -41,7 +41,7 @@ steps:
     agent: shop
     operation: reserve
     complete_within: 4s
-    retry: {max_attempts: 50, backoff: 200ms, factor: 2, max: 2s}
+    retry: {max_attempts: 1000, backoff: 200ms, factor: 2, max: 2s}
     input: {order: "${ task.id }-${ item }"}
     undo: {operation: release}
   third: {needs: [first], workflow: booking, id: "${ task.id }-third", input: {card: "${ input.card }"}}
@@ -142,10 +142,10 @@ func (c *cluster) children(t *events.Task) (all []*events.Task) {
 const familyWorkflow = `
 workflow: families
 version: 1
-complete_within: 10m
+complete_within: 2h
 defaults:
   complete_within: 4s
-  retry: {max_attempts: 50, backoff: 200ms, factor: 2, max: 2s}
+  retry: {max_attempts: 1000, backoff: 200ms, factor: 2, max: 2s}
 steps:
   wait: {wait: 1s}
   each:
@@ -163,10 +163,10 @@ output: "${ steps.each.output }"
 const paysWorkflow = `
 workflow: pays
 version: 1
-complete_within: 10m
+complete_within: 2h
 defaults:
   complete_within: 4s
-  retry: {max_attempts: 50, backoff: 200ms, factor: 2, max: 2s}
+  retry: {max_attempts: 1000, backoff: 200ms, factor: 2, max: 2s}
 steps:
   wait: {wait: 2s}
   charge: {needs: [wait], agent: payments, operation: charge, input: {card: "${ input.card }"}, undo: {operation: refund}}

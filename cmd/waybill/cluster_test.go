@@ -61,11 +61,11 @@ type eventTime struct {
 const clusterWorkflow = `
 workflow: shop
 version: 1
-complete_within: 10m
+complete_within: 2h
 on_error: undo
 defaults:
   complete_within: 4s
-  retry: {max_attempts: 8, backoff: 200ms, factor: 2, max: 2s}
+  retry: {max_attempts: 1000, backoff: 200ms, factor: 2, max: 2s}
 steps:
   reserve: {agent: shop, operation: reserve, input: {order: "${ task.id }"}, undo: {operation: release}}
   charge: {needs: [reserve], agent: shop, operation: charge, input: {card: "${ input.card }"}, undo: {operation: refund}}

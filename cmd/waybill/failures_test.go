@@ -13,11 +13,11 @@ import (
 const failingWorkflow = `
 workflow: shop
 version: 1
-complete_within: 10m
+complete_within: 2h
 on_error: undo
 defaults:
   complete_within: 4s
-  retry: {max_attempts: 50, backoff: 200ms, factor: 2, max: 2s}
+  retry: {max_attempts: 1000, backoff: 200ms, factor: 2, max: 2s}
 steps:
   reserve: {agent: shop, operation: reserve, input: {order: "${ task.id }"}, undo: {operation: release}}
   charge:
@@ -88,8 +88,8 @@ func (c *cluster) refunding(ids []string) (n int) {
 // unansweredWorkflow is a workflow without an agent: its call times out, and isn't retried.
 const unansweredWorkflow = `workflow: unanswered
 version: 1
-complete_within: 10m
-defaults: {complete_within: 3s, retry: {max_attempts: 9, cool_down: 1m}}
+complete_within: 2h
+defaults: {complete_within: 3s, retry: {max_attempts: 1000, cool_down: 1m}}
 steps:
   call: {agent: nobody, operation: call, retry: {except: [expired]}, catch: [expired]}
   after: {needs: [call], wait: 4s, when: "${ steps.call.state == 'caught' }", pivot: true}

@@ -115,9 +115,9 @@ func TestHeartbeatsSurviveUpKilled(t *testing.T) {
 	t.Parallel()
 	const definition = `workflow: long
 version: 1
-complete_within: 10m
+complete_within: 2h
 steps:
-  charge: {agent: slow, operation: charge, complete_within: 2m, heartbeat: 6s, retry: {max_attempts: 10, backoff: 200ms}}
+  charge: {agent: slow, operation: charge, complete_within: 2m, heartbeat: 6s, retry: {max_attempts: 1000, backoff: 200ms}}
 `
 	done := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"charge":%s}`, strconv.Quote(r.Header.Get("Idempotency-Key")))

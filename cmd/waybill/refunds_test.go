@@ -55,8 +55,8 @@ func TestRefundsSurviveKills(t *testing.T) {
 
 const refundsOnly = `workflow: refunds
 version: 1
-complete_within: 10m
-defaults: {complete_within: 5s, retry: {max_attempts: 9}}
+complete_within: 2h
+defaults: {complete_within: 5s, retry: {max_attempts: 1000}}
 steps:
   reserve: {agent: inventory, operation: reserve, undo: {operation: release}}
   create: {needs: [reserve], agent: shipping, operation: create, undo: {operation: recall}}

@@ -43,8 +43,8 @@ func TestRepeatsSurviveKills(t *testing.T) {
 
 const pollsOnly = `workflow: polls
 version: 1
-complete_within: 10m
-defaults: {complete_within: 5s, retry: {max_attempts: 5}}
+complete_within: 2h
+defaults: {complete_within: 5s, retry: {max_attempts: 1000}}
 steps:
 ` + "  ship: {agent: shipping, operation: create}\n"
 

@@ -55,7 +55,7 @@ func TestSignalsSurviveKills(t *testing.T) {
 
 const signalsOnly = `workflow: signals
 version: 1
-complete_within: 10m
+complete_within: 2h
 steps:
   first: {wait: 2s}
   approve: {needs: [first], signal: approved, complete_within: 5m}

@@ -18,9 +18,9 @@ import (
 // loneWorkflow has one step, on the simulated payments service.
 const loneWorkflow = `workflow: lone
 version: 1
-complete_within: 10m
+complete_within: 2h
 steps:
-  charge: {agent: payments, operation: charge, complete_within: 3s, retry: {max_attempts: 20}, input: {amount: 1, card: tok}}
+  charge: {agent: payments, operation: charge, complete_within: 3s, retry: {max_attempts: 1000}, input: {amount: 1, card: tok}}
 `
 
 // TestNodeWithTheOnlyCopyGone stops the node with the only replicas of some partitions, and then restarts every role.

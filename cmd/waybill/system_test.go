@@ -136,7 +136,7 @@ var taken = struct {
 // (tok_down fails five times), and low where the agent itself retries until complete-by.
 const quick = `workflow: %s
 version: 1
-complete_within: 10m
+complete_within: 2h
 on_error: %s
 defaults:
   complete_within: 3s

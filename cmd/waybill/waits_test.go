@@ -36,7 +36,7 @@ func TestWaitsSurviveKills(t *testing.T) {
 
 const waitsOnly = `workflow: waits
 version: 1
-complete_within: 10m
+complete_within: 2h
 steps:
   settle: {wait: 6s}
   slot: {needs: [settle], wait_until: "${ timestamp(input.at) }"}

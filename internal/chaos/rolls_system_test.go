@@ -33,11 +33,11 @@ const (
 	rollWorkflow   = `
 workflow: shop
 version: 1
-complete_within: 10m
+complete_within: 2h
 on_error: undo
 defaults:
   complete_within: 20s
-  retry: {max_attempts: 40, backoff: 100ms, factor: 1.5, max: 1s}
+  retry: {max_attempts: 1000, backoff: 100ms, factor: 1.5, max: 1s}
 steps:
   reserve: {agent: shop, operation: reserve, input: "${ input }", undo: {operation: release}}
   charge: {needs: [reserve], agent: shop, operation: charge, input: "${ input }", undo: {operation: refund}}

@@ -24,11 +24,11 @@ const (
 	systemWorkflow   = `
 workflow: shop
 version: 1
-complete_within: 5m
+complete_within: 2h
 on_error: undo
 defaults:
   complete_within: 2s
-  retry: {max_attempts: 40, backoff: 50ms, factor: 1.5, max: 500ms}
+  retry: {max_attempts: 1000, backoff: 50ms, factor: 1.5, max: 500ms}
 steps:
   reserve: {agent: shop, operation: reserve, input: "${ input }", undo: {operation: release}}
   charge: {needs: [reserve], agent: shop, operation: charge, input: {fail: 0}, undo: {operation: refund}}

@@ -17,10 +17,7 @@ import (
 
 func TestMain(m *testing.M) { kafkatest.Main(m) }
 
-const (
-	waitMax     = 30 * time.Second
-	askInterval = 10 * time.Millisecond
-)
+const askInterval = 10 * time.Millisecond
 
 // seen is what the broker had at a point.
 type seen struct {
@@ -62,7 +59,7 @@ func TestAWorkerPassesProducedAndSent(t *testing.T) {
 // await looks at events; at sent until the broker has done what it was sent.
 func await(t *testing.T, admin *kafkaadmin.Admin, p point.Point, topic string) seen {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), waitMax)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	for {
 		end, err := admin.EndOffsets(ctx, topic)
@@ -89,7 +86,7 @@ func await(t *testing.T, admin *kafkaadmin.Admin, p point.Point, topic string) s
 // transact runs one transaction of a worker.
 func transact(t *testing.T, cfg kafka.Config) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), waitMax)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	producer, err := kafka.OpenProducer(kafka.Config{Brokers: cfg.Brokers, Namespace: cfg.Namespace})
 	if err != nil {
