@@ -240,7 +240,10 @@ func (c *cluster) await(what string, within time.Duration, cond func() bool) {
 	for {
 		c.mu.Lock()
 		ok := cond()
-		ended := len(c.ended)
+		ended := map[events.TaskState]int{}
+		for _, state := range c.ended {
+			ended[state]++
+		}
 		c.mu.Unlock()
 		if ok {
 			return
@@ -248,7 +251,7 @@ func (c *cluster) await(what string, within time.Duration, cond func() bool) {
 		select {
 		case <-c.change:
 		case <-deadline.C:
-			c.t.Fatalf("not within %s: %s (%d tasks ended)", within, what, ended)
+			c.t.Fatalf("not within %s: %s; tasks that ended or are held: %v", within, what, ended)
 		}
 	}
 }
