@@ -10,7 +10,7 @@
 //	                                                                 loaded)
 //	PausedForRetry          the cluster refused output repeatedly    at an instant, later each time
 //	PausedForDefinitions    the definitions can't be read            at an instant
-//	PausedForAdmission      too much is at work, or an operator      work has drained, or an operator resumes the intake
+//	PausedForAdmission      too many tasks are open, or an operator  enough have ended, or an operator resumes the intake
 //	                        pauses an intake
 //	PausedForQuarantine     the broker can't return a record         at an instant, later each time
 //	PausedForSlots          an agent's process is busy               a request is done
