@@ -44,7 +44,7 @@ operation's input as JSON. Headers carry the idempotency key (Idempotency-Key), 
 
 The response decides how the attempt ends:
 
-  202                                      the work goes on: the same request is posted again,
+  202                                      the work is in progress: the same request is posted again,
                                            and the body is reported as progress
   other 2xx                                completed
   408, 409, 425, 429, 5xx, network error   retried until complete-by; Retry-After is honoured

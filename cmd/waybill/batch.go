@@ -22,17 +22,17 @@ import (
 )
 
 const batchHelp = `
-With --filter the command is a batch over all tasks that match, oldest first: it shows what they are, asks for
-confirmation (or needs --yes), commands --canary tasks and waits until they are through, then commands the
-others at --rate. It stops when the fault recurs: when a canary, or one of a sample of the others, is held
-again. The terms of a filter: docs/reference/http-api.md. Tasks in a state that doesn't allow the command are
+With --filter the command is a batch over all tasks that match, oldest first. It summarizes them, asks for
+confirmation (or needs --yes), sends the command to --canary tasks, waits until they have passed, then sends it to
+the others at --rate. It stops when the fault recurs: when a canary, or one of a sample of the others, is held
+again. docs/reference/http-api.md lists the terms of a filter. Tasks in a state that doesn't allow the command are
 left out.
 
-A console runs the batch, and this command follows it. The batch goes on if this command ends, or if the
+A console runs the batch, and this command follows it. The batch continues if this command ends, or if the
 console is killed and another one runs: see waybill batch. Without a console this command runs the batch
-itself. If it ends early, the batch goes on when a console starts, or when the command is repeated with the
-same --batch. No task gets a second command. Exit code 4: stopped, because it recurs. 6: the canary took too
-long. 7: a command wasn't answered. 8: some were refused.`
+itself. If it ends early, the batch continues when a console starts, or when the command is repeated with the
+same --batch. No task gets a second command. Exit code 4: stopped, because the fault recurred. 6: the canary took
+too long. 7: a command wasn't answered. 8: some were refused.`
 
 // batchOptions are the flags of a command to many tasks.
 type batchOptions struct {
@@ -47,9 +47,9 @@ type batchOptions struct {
 func (b *batchOptions) flags(cmd *cobra.Command) {
 	b.api.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&b.filter, "filter", "", "command all tasks that match these terms, such as 'workflow:order step_in_error:charge since:1h'")
-	f.Float64Var(&b.plan.Rate, "rate", 50, "with --filter: maximum number of commands a second; 0: no bound")
-	f.IntVar(&b.plan.Canary, "canary", 1, "with --filter: number of tasks that must be through before the others are commanded; 0: none")
+	f.StringVar(&b.filter, "filter", "", "send the command to all tasks that match these terms, such as 'workflow:order step_in_error:charge since:1h'")
+	f.Float64Var(&b.plan.Rate, "rate", 50, "with --filter: maximum number of commands per second; 0: no limit")
+	f.IntVar(&b.plan.Canary, "canary", 1, "with --filter: number of tasks that must pass before the command is sent to the others; 0: none")
 	f.DurationVar(&b.plan.CanaryWithin, "canary-within", time.Minute, "with --filter: maximum wait for the canary")
 	f.StringVar(&b.id, "batch", "", "with --filter: id of the batch; repeating it has no second effect (default: a new UUID)")
 	f.BoolVar(&b.preview, "preview", false, "with --filter: only show what matches")

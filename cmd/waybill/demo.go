@@ -46,7 +46,7 @@ func newDemo() *cobra.Command {
 the sample workflow (reserve, charge, ship) to three simulated services, and prints progress, a summary
 and one timeline. Use it to see what Waybill does; nothing is installed and nothing remains.
 
-The services fail where the card of an order asks for it:
+The card of an order selects how the services fail:
 
   tok             works
   tok_declined    the charge is rejected: the order is undone

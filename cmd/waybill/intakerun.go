@@ -60,10 +60,10 @@ func newIntakeRun() *cobra.Command {
 	var o instance.IntakeOptions
 	cmd := &cobra.Command{
 		Use:   "run",
-		Short: "Run intakes: they make submissions and signals of other topics' records",
+		Short: "Run intakes: they turn records of other applications' topics into submissions and signals",
 		Long: `Run the intakes that were applied, or those of --intake. Definitions that are applied, paused or deleted later take
-effect at once. A record's submission and the position after it are in one transaction, so each record counts once,
-whatever process dies.
+effect at once. A record's submission and the position after it are in one transaction, so each record counts once
+even if a process dies.
 
 Run one or more processes: Kafka's consumer group protocol divides the partitions of each topic among them.`,
 		Example: `  waybill intake run --brokers kafka:9092 --instance i1 --schema-registry http://registry:8081 --metrics-listen :9105`,
@@ -90,7 +90,7 @@ Run one or more processes: Kafka's consumer group protocol divides the partition
 	registry.flags(cmd)
 	f := cmd.Flags()
 	f.StringSliceVar(&o.Only, "intake", nil, "name of an intake to run, may be repeated (default: all)")
-	f.IntVar(&o.Workers, "workers", runtime.GOMAXPROCS(0), "workers of each intake; more than its topic has partitions don't help")
+	f.IntVar(&o.Workers, "workers", runtime.GOMAXPROCS(0), "number of workers of each intake; workers beyond the number of its topic's partitions are idle")
 	f.DurationVar(&r.transaction, "transaction-timeout", 0, "time after which brokers roll back the transaction of a process that died (default 10s)")
 	return cmd
 }

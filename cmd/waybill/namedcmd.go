@@ -65,7 +65,7 @@ type namedTool struct {
 // changes adds the flags of a command that changes something.
 func (t *namedTool) changes(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&t.who, "who", "", "who does it (default: user and host); recorded as by_claimed, because Kafka doesn't tell which principal wrote a record")
+	f.StringVar(&t.who, "who", "", "who makes the change (default: user and host); recorded as by_claimed, because Kafka doesn't record which principal wrote a record")
 	f.StringVar(&t.why, "why", "", "reason, recorded in the log")
 	commandLineOnly(f, "who", "why")
 }

@@ -30,11 +30,11 @@ func newTopicsCreate() *cobra.Command {
 		Use:   "create",
 		Short: "Create the topics of a namespace that don't exist",
 		Long: `Create the topics of a namespace that don't exist, with the request topics of agents that workflows name.
-Run it once before the first role, and again when you like: existing topics are not changed.
+Run it once before the first role starts. It can be run again: existing topics are not changed.
 
 Replication is 3 with 2 in-sync replicas; on a cluster with fewer brokers it is lower, and the output says
-so. Timestamps are LogAppendTime. Inboxes keep records until they are consumed. 'waybill topics check' says
-whether existing topics are good enough.`,
+so. Timestamps are LogAppendTime. Inboxes keep records until they are consumed. 'waybill topics check' checks
+existing topics.`,
 		Example: `  waybill topics create --brokers kafka:9092 --partitions 12`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -124,8 +124,8 @@ func newTopicsCheck() *cobra.Command {
 	var conn connection
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Compare topics with what they should be",
-		Long: `Compare the topics of a namespace with what they should be: partitions, replication, in-sync replicas,
+		Short: "Check topics against the expected settings",
+		Long: `Check the topics of a namespace against the expected settings: partitions, replication, in-sync replicas,
 retention, timestamps, leader election. Print each finding with its fix. Exit code 1 if a topic is weaker
 than it should be.`,
 		Example: `  waybill topics check --brokers kafka:9092`,

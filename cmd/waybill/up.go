@@ -41,11 +41,11 @@ func newUp() *cobra.Command {
 		Use:   "up",
 		Short: "Run everything in one process, with persistent data and a Kafka port",
 		Long: `Run all roles in one process on an embedded broker, with data in --data-dir. It serves the web console, and
-the Kafka protocol on a loopback port for any client. Use it for development and trying out, on one
+the Kafka protocol on a loopback port for any client. Use it for development and evaluation, on one
 machine. In production, run the roles against your own Kafka cluster.
 
 With --demo an order is submitted every two seconds, of the workflow quick-order, which has short deadlines. A
-quarter of them fails: it is retried, undone or held. One in twenty names a workflow that doesn't exist, and
+quarter of them fail and are retried, undone or held. One in twenty names a workflow that doesn't exist, and
 becomes a dead letter. So every screen of the console soon has something to show. --rate 0 submits none.`,
 		Example: `  waybill up --demo
   waybill up --demo --rate 0

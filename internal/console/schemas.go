@@ -142,7 +142,7 @@ var described = map[reflect.Type]string{
 	reflect.TypeFor[consoleapi.ScheduleCommand]():   "A command to a schedule.",
 	reflect.TypeFor[consoleapi.BackfillCommand]():   "Starts the tasks of past instants of a schedule.",
 	reflect.TypeFor[consoleapi.ScheduleResult]():    "What a command did to a schedule.",
-	reflect.TypeFor[schedule.Schedule]():            "A schedule, which starts tasks by the clock.",
+	reflect.TypeFor[schedule.Schedule]():            "A schedule, which starts tasks at set times.",
 	reflect.TypeFor[schedule.ScheduleInstant]():     "What became of an instant of a schedule.",
 	reflect.TypeFor[consoleapi.Incomplete]():        "A partition that is missing from an answer or is incomplete in it, and the reason.",
 	reflect.TypeFor[consoleapi.Unreadable]():        "A record of a task that is not an event, or is corrupt.",
