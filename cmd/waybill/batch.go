@@ -67,7 +67,7 @@ func (b *batchOptions) arguments(cmd *cobra.Command, args []string) error {
 	}
 	for _, name := range []string{"rate", "canary", "canary-within", "batch", "preview", "detach"} {
 		if onCommandLine(cmd, name) {
-			return usage("--%s goes with --filter", name)
+			return usage("--%s needs --filter", name)
 		}
 	}
 	return arguments("a task's id, or --filter")(cmd, args)
@@ -111,7 +111,7 @@ func (o *controlOptions) runOneOrMany(cmd *cobra.Command, b *batchOptions, args 
 func (b *batchOptions) checkFlags(o *controlOptions) error {
 	switch {
 	case o.requestID != "":
-		return usage("--request-id is that of one command: with --filter give --batch, from which the request ids follow")
+		return usage("--request-id is for a single command: with --filter give --batch, from which the request ids are derived")
 	case len(b.id) > events.MaxNameBytes:
 		return usage("--batch: %d bytes; at most %d", len(b.id), events.MaxNameBytes)
 	case b.preview && o.why == "":
@@ -206,7 +206,7 @@ func (r *batchRun) selectTasks(cmd *cobra.Command) (done bool, err error) {
 	case r.preview:
 		return true, r.printPreview(cmd.OutOrStdout(), &r.o.output, &a)
 	case a.Selected == 0:
-		return true, exit(exitNotFound, "no task matches that the command is for%s", leftText(a.Left))
+		return true, exit(exitNotFound, "no matching task allows the command%s", leftText(a.Left))
 	}
 	if r.command.DryRun {
 		return false, nil
@@ -247,11 +247,11 @@ func (r *batchRun) follow(ctx context.Context, b consoleapi.Batch) (consoleapi.B
 func (r *batchRun) printInterrupted(err error) {
 	id := printable(r.id)
 	if r.console.local != nil {
-		fmt.Fprintf(r.note, "waybill: the batch %s goes on when a console runs, or when the command is repeated with --batch %[1]s; no task gets a second command\n", id)
+		fmt.Fprintf(r.note, "waybill: the batch %s continues when a console runs, or when the command is repeated with --batch %[1]s; no task gets a second command\n", id)
 		return
 	}
 	if errors.Is(err, context.Canceled) {
-		fmt.Fprintf(r.note, "waybill: the batch %s goes on; `waybill batch stop %[1]s` stops it\n", id)
+		fmt.Fprintf(r.note, "waybill: the batch %s continues; `waybill batch stop %[1]s` stops it\n", id)
 	}
 }
 
@@ -259,7 +259,7 @@ func leftText(left int) string {
 	if left == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %s in a state that doesn't allow it", text.Count(left, "other task"))
+	return fmt.Sprintf("; %s left out, in a state that doesn't allow the command", text.Count(left, "other task"))
 }
 
 // printPreview shows what a batch is about.

@@ -145,7 +145,7 @@ of them has it. Tasks may have advanced in between. Exit code 1 if a task is lis
 			if len(args) == 2 {
 				return nil
 			}
-			return usage("`%s` needs two batches' ids: of the dry run, and of what followed", cmd.CommandPath())
+			return usage("`%s` needs the ids of two batches: the dry run, and the batch that followed", cmd.CommandPath())
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return t.ask(cmd, func(c *apiClient) error { return t.compare(cmd, c, args[0], args[1]) })

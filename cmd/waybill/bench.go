@@ -83,7 +83,7 @@ At the end the log is verified. If it breaks a guarantee there is no result: exi
 func (o *benchOptions) loadFlags(cmd *cobra.Command, tasks int) {
 	f, l := cmd.Flags(), &o.load
 	f.IntVar(&l.Tasks, "tasks", tasks, "number of tasks to measure")
-	f.IntVar(&l.Warmup, "warmup", -1, "number of tasks before those, not measured (default: a tenth)")
+	f.IntVar(&l.Warmup, "warmup", -1, "number of tasks to run first, without measuring them (default: a tenth)")
 	hideDefault(f, "warmup")
 	f.IntVar(&l.Inflight, "inflight", l.Inflight, "number of open tasks (with --rate: unlimited unless given)")
 	f.Float64Var(&l.Rate, "rate", 0, "tasks per second, sent at fixed times (default: as fast as they end)")

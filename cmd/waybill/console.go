@@ -95,7 +95,7 @@ func (o *consoleFlags) check() (*console.Tokens, error) {
 		return nil, err
 	}
 	if (o.cert == "") != (o.key == "") {
-		return nil, usage("--http-tls-cert and --http-tls-key go together")
+		return nil, usage("--http-tls-cert and --http-tls-key need each other: give both or neither")
 	}
 	for _, origin := range o.origins {
 		if err := console.CheckOrigin(origin); err != nil {

@@ -173,7 +173,7 @@ task's state doesn't allow it, it is refused: exit code 8.`,
 func releaseResult(as events.StepState, result string, none bool) (json.RawMessage, error) {
 	switch {
 	case as == events.StepUndone && (result != "" || none):
-		return nil, usage("--result and --no-result go with --as completed: a step that is undone has no output")
+		return nil, usage("--result and --no-result need --as completed: a step that is undone has no output")
 	case as == events.StepUndone:
 		return nil, nil
 	case (result != "") == none:
@@ -235,7 +235,7 @@ func (o *controlOptions) run(cmd *cobra.Command, args []string, build func(*cobr
 	switch timedOut := ctx.Err() != nil && cmd.Context().Err() == nil; {
 	case err == nil:
 	case timedOut && !written:
-		return exit(exitUnreachable, "the command may not have been written: %w; `waybill doctor` says what is wrong, send it again with --request-id %s", err, x.RequestID)
+		return exit(exitUnreachable, "the command may not have been written: %w; `waybill doctor` says what is wrong; send it again with --request-id %s", err, x.RequestID)
 	case timedOut:
 		return exit(exitTimeout, "no answer within %s; is a scheduler running? The command is in the log and takes effect when a scheduler reads it. To wait for its answer again, repeat it with --request-id %s", o.timeout, x.RequestID)
 	default:

@@ -115,7 +115,7 @@ func runExportTo(cmd *cobra.Command, h replay.Source, x *replay.Export, out io.W
 	}
 	if done.Headless > 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "waybill: %d tasks are left out: their first event can't be read, so the time of their submission is unknown; "+
-			"without --since and --until they are there, and `waybill verify` says what is wrong\n", done.Headless)
+			"export without --since and --until to include them; `waybill verify` says what is wrong\n", done.Headless)
 	}
 	return &done, leftOutError(done.Omission)
 }

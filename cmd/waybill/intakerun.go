@@ -30,7 +30,7 @@ func (r *registryFlags) flags(cmd *cobra.Command) {
 func (r *registryFlags) open() (intakerun.Schemas, error) {
 	if r.url == "" {
 		if r.user != "" || r.passwordFile != "" {
-			return nil, usage("--schema-registry-user and --schema-registry-password-file go with --schema-registry")
+			return nil, usage("--schema-registry-user and --schema-registry-password-file need --schema-registry")
 		}
 		return nil, nil
 	}

@@ -131,7 +131,7 @@ func (t *namedTool) change(cmd *cobra.Command, change func(ctx context.Context, 
 		return err
 	})
 	if errors.Is(err, registry.ErrNotFound) {
-		return exit(exitNotFound, "%w; `waybill %s list` shows those that there are", err, t.kind)
+		return exit(exitNotFound, "%w; `waybill %s list` lists the existing ones", err, t.kind)
 	}
 	if err != nil {
 		return err

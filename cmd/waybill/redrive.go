@@ -102,7 +102,7 @@ func runRedrive(cmd *cobra.Command, o *redriveOptions, args []string) error {
 	}
 	list, missing := choice.Letters()
 	if len(missing) > 0 {
-		return exit(exitNotFound, "no dead letter %s, or not one with that reason or since then; `waybill deadletters -o json` shows them", missing[0])
+		return exit(exitNotFound, "there is no dead letter %s, or it doesn't match the other flags; `waybill deadletters -o json` lists them", missing[0])
 	}
 	if o.execute {
 		if err := writeLetters(cmd.Context(), l, list, since, intakes); err != nil {
@@ -113,7 +113,7 @@ func runRedrive(cmd *cobra.Command, o *redriveOptions, args []string) error {
 		return []string{strconv.Itoa(int(d.Partition)) + "/" + d.Offset, d.Reason, dash(idText(d.Task)), dash(text.Shorten(d.To, 60)), d.Done, dash(text.Shorten(d.Why, 160))}
 	})
 	if n := redrive.CountRefused(list); err == nil && o.execute && len(named) > 0 && n > 0 {
-		return exit(exitRefused, "%d of %d named dead letters can't be written again; WHY says the reason of each", n, len(list))
+		return exit(exitRefused, "%d of %d named dead letters can't be written again; the column WHY gives each reason", n, len(list))
 	}
 	return err
 }

@@ -110,7 +110,7 @@ on. A paused schedule stays paused.`,
 func scheduleError(err error) error {
 	switch {
 	case errors.Is(err, schedule.ErrNotFound):
-		return exit(exitNotFound, "%w; `waybill schedule list` shows those that there are", err)
+		return exit(exitNotFound, "%w; `waybill schedule list` lists the existing ones", err)
 	case errors.Is(err, schedule.ErrBadRange), errors.Is(err, schedule.ErrTooManyRequests), errors.Is(err, schedule.ErrUnusable):
 		return exit(exitRefused, "%w", err)
 	}

@@ -63,7 +63,7 @@ exit code is then 7, and likewise if a partition can't be read.`,
 	o.fileFlag(cmd)
 	f := cmd.Flags()
 	f.StringVar(&o.idPrefix, "id-prefix", "", "only tasks whose id begins with this, in the order of ids")
-	f.StringSliceVar(&o.states, "state", nil, "only tasks in one of these states; JSON calls the state held error")
+	f.StringSliceVar(&o.states, "state", nil, "only tasks in one of these states; held is shown as error in JSON")
 	f.StringVar(&o.workflow, "workflow", "", "only tasks of a workflow: NAME or NAME/VERSION")
 	f.Var(&o.labels, "label", "only tasks with this label, `NAME=VALUE` (repeatable: all must match)")
 	f.StringVar(&o.inError, "step-in-error", "", "only tasks in which this step is held")

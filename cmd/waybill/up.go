@@ -151,7 +151,7 @@ func (o *upOptions) check() error {
 	}
 	switch {
 	case o.rate != 0 && !o.demo:
-		return usage("--rate goes with --demo")
+		return usage("--rate needs --demo")
 	case !(o.rate >= 0 && o.rate <= demo.TrickleRateMax):
 		return usage("--rate %v: 0 to %d orders a second", o.rate, demo.TrickleRateMax)
 	}
@@ -205,7 +205,7 @@ func (o *upOptions) local() (local.Options, error) {
 }
 
 func (o *upOptions) printStarted(out io.Writer, sys *local.System) {
-	fmt.Fprintf(out, "Waybill is up, on an embedded broker: for one machine and for trying out.\n")
+	fmt.Fprintf(out, "Waybill is up, on an embedded broker: for development and evaluation on one machine.\n")
 	fmt.Fprintf(out, "  Kafka    %s (any client; topics %s*)\n  data     %s\n", sys.Broker.Addr(), sys.Kafka.Namespace, o.dataDir)
 	fmt.Fprintf(out, "  console  %s (a page for browsers; the API: /api/v1/openapi.json)\n", sys.Console)
 	if sys.Console != "http://"+defaultConsole {

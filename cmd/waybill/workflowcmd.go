@@ -292,7 +292,7 @@ func (t *tool) loggedDefinition(cmd *cobra.Command, what string) (*registry.Defi
 	}
 	switch d := registry.Find(list, what); {
 	case d == nil:
-		return nil, exit(exitNotFound, "no workflow %q in the log%s; `waybill workflow list` shows those that there are", what, meantDefinitions(what, list))
+		return nil, exit(exitNotFound, "no workflow %q in the log%s; `waybill workflow list` lists the existing ones", what, meantDefinitions(what, list))
 	case d.Definition == nil:
 		return nil, fmt.Errorf("%s can't be used: %s", d.Key(), d.Fault)
 	default:

@@ -130,7 +130,7 @@ func refuseIfUsed(cmd *cobra.Command, l *logbook, name string, version int) erro
 			ids = append(ids, idText(open[i].ID))
 		}
 		slices.Sort(ids)
-		return exit(exitRefused, "%d open tasks have %s/%d (%s): migrate them, or delete it when they have ended; `waybill task list --workflow %s/%d` shows them",
+		return exit(exitRefused, "%d open tasks use %s/%d (%s): migrate them, or delete it when they have ended; `waybill task list --workflow %s/%d` shows them",
 			len(ids), name, version, strings.Join(ids[:min(len(ids), openNamed)], ", "), name, version)
 	})
 }

@@ -65,7 +65,7 @@ func (o *workflowMigrateOptions) run(cmd *cobra.Command, name string) error {
 	case strings.ContainsAny(name, " /"):
 		return usage("%q: a workflow's name, without a version; --from selects one", name)
 	case !o.execute && onCommandLine(cmd, "canary"):
-		return usage("--canary goes with --execute")
+		return usage("--canary needs --execute")
 	}
 	if !o.execute {
 		o.why, o.plan.Canary, o.yes = cmp.Or(o.why, dryRunWhy), 0, true

@@ -302,7 +302,7 @@ func (b *Batch) Observed(task string, v *events.TaskView) {
 	r.Status, r.Why = fate, why
 	delete(b.looks, i)
 	if fate == Recurred {
-		b.stop(fmt.Sprintf("it recurs: %s is held again (%s)", task, why))
+		b.stop(fmt.Sprintf("the fault recurred: %s is held again (%s)", task, why))
 	}
 }
 

@@ -34,7 +34,7 @@ func (c *call) fork(in *forkRequest) (*consoleapi.Fork, error) {
 	case c.forkSlots <- struct{}{}:
 		defer func() { <-c.forkSlots }()
 	case <-ctx.Done():
-		return nil, unavailable("%d forks are being made at the moment", forksMax)
+		return nil, unavailable("%d simulations are running, the maximum; retry later", forksMax)
 	}
 	h, err := c.history(&taskRequest{taskPath: in.taskPath})
 	if err != nil {

@@ -64,7 +64,7 @@ var routes = []route{
 	getRoute("listBatches", "/batches", "List batches, the newest first", (*call).batches),
 	postRoute("createBatch", "/batches", commandRole, "Order a batch, which gives one command to many tasks, or preview it", (*call).createBatch).
 		succeeds(http.StatusOK, "A preview, or the batch that was ordered with this id before.").
-		succeeds(http.StatusCreated, "The batch is ordered. It goes on if this console ends."),
+		succeeds(http.StatusCreated, "The batch is created. It continues if this console ends."),
 	getRoute("getBatch", "/batches/{id}", "Get a batch", (*call).batch),
 	getRoute("listBatchResults", "/batches/{id}/results", "List the result of each task of a batch", (*call).batchResults),
 	postRoute("stopBatch", "/batches/{id}/stop", commandRole, "Stop a batch: it sends no more commands", (*call).stopBatch),

@@ -88,7 +88,7 @@ func (o *Offsets) Positions() (list []IntakePartition, lag *int64, err error) {
 		list = append(list, p)
 	}
 	if len(beyond) > 0 {
-		return list, nil, fmt.Errorf("its positions in the partitions %v are beyond the end of the topic, which was recreated or truncated: a process that runs it goes on, or alerts", beyond)
+		return list, nil, fmt.Errorf("its positions in the partitions %v are beyond the end of the topic, which was recreated or truncated: a process that runs it continues, or writes an alert", beyond)
 	}
 	return list, lag, nil
 }

@@ -26,7 +26,7 @@ const (
 )
 
 // errReplaced says that another process has claimed a later epoch.
-var errReplaced = errors.New("another process decides now")
+var errReplaced = errors.New("another process starts the tasks of schedules now")
 
 // owner is a process while it decides. One goroutine has it.
 type owner struct {
