@@ -250,7 +250,7 @@ func (w *worker) awaitSchemas(ctx context.Context, why error) error {
 		return err
 	}
 	if w.unavailable++; w.unavailable == 1 || w.unavailable%alertAfter == 0 {
-		w.c.s.cfg.Log.Warn("the schema registry didn't answer; the intake waits", "intake", w.c.program.Definition.Name, "error", why)
+		w.c.s.cfg.Log.Warn("the schema registry is unavailable; the intake waits", "intake", w.c.program.Definition.Name, "error", why)
 	}
 	if w.unavailable == alertAfter {
 		name := w.c.program.Definition.Name
