@@ -239,7 +239,7 @@ func (w *worker) runOnce(ctx context.Context) error {
 		return err
 	case committed:
 		clear(w.refused)
-		w.c.s.cfg.Listener.Taken(w.c.program.Definition.Name, n)
+		w.c.s.cfg.Listener.Committed(w.c.program.Definition.Name, n)
 	}
 	return nil
 }
