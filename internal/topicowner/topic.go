@@ -167,7 +167,7 @@ func (t *Topic) member(ctx context.Context) error {
 			return end, err == nil, err
 		},
 		Listener: &logreader.FollowerListener{GroupFailed: func(err error) {
-			t.cfg.Log.Warn("membership in the group of "+t.cfg.What+" ended; it joins again", "error", err)
+			t.cfg.Log.Warn("membership in the group of "+t.cfg.What+" ended; the process joins again", "error", err)
 		}}})
 	if err != nil {
 		return err
