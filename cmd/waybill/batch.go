@@ -219,7 +219,7 @@ const batchPollEvery = 300 * time.Millisecond
 
 // follow returns a batch as soon as it has ended. A console that doesn't answer for stallTimeout is an error.
 func (r *batchRun) follow(ctx context.Context, b consoleapi.Batch) (consoleapi.Batch, error) {
-	bar := newProgress(r.note, "commanding")
+	bar := newProgress(r.note, "sending commands")
 	defer bar.end()
 	trouble, answered := "", time.Now()
 	for b.EndedAt == nil {

@@ -74,7 +74,7 @@ func (k *Kept) Page(from int, status Status, limit int) (list []Result, next int
 // Errors of those who keep batches.
 var (
 	// ErrNotRead: the process hasn't read the topic of batches to its end yet.
-	ErrNotRead = errors.New("the topic of batches has not been read to its end yet")
+	ErrNotRead = errors.New("the topic of batches has not been read yet")
 	// ErrOther: another batch has the id.
 	ErrOther = errors.New("another batch has this id")
 	// ErrTooMany: ActiveMax batches haven't ended.

@@ -90,7 +90,7 @@ func (t *Topic) Restarting(ctx context.Context, what string, loop func(context.C
 		}
 		if time.Since(warned) > warnInterval {
 			warned = time.Now()
-			t.cfg.Log.Warn(t.cfg.What+" don't run in this process; it tries again", "what", what, "error", err)
+			t.cfg.Log.Warn(t.cfg.What+" don't run in this process; this is retried", "what", what, "error", err)
 		}
 		if backoff.Sleep(ctx, backoff.After(restartWaitMin, restartWaitMax, failures)) != nil {
 			return
