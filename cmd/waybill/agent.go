@@ -89,9 +89,9 @@ func (o *agentHTTPOptions) handler() (*httpagent.Agent, error) {
 	case o.service.URL == "":
 		return nil, usage("give --url, such as http://127.0.0.1:9001/{operation}")
 	case o.concurrency < 1 || o.concurrency > agent.ConcurrencyMax:
-		return nil, usage("--concurrency %d: 1 to %d", o.concurrency, agent.ConcurrencyMax)
+		return nil, usage("--concurrency %d: must be 1 to %d", o.concurrency, agent.ConcurrencyMax)
 	case o.breaker.Failures == 0 || o.breaker.OpenFor < time.Millisecond:
-		return nil, usage("--breaker-failures %d, --breaker-open-for %s: both above 0", o.breaker.Failures, o.breaker.OpenFor)
+		return nil, usage("--breaker-failures %d, --breaker-open-for %s: both must be above 0", o.breaker.Failures, o.breaker.OpenFor)
 	}
 	h, err := httpagent.New(o.service)
 	if err != nil {

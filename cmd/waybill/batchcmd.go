@@ -57,7 +57,7 @@ func newBatchList() *cobra.Command {
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if limit < 1 || limit > consoleapi.PageSizeMax {
-				return usage("--limit %d: 1 to %d", limit, consoleapi.PageSizeMax)
+				return usage("--limit %d: must be 1 to %d", limit, consoleapi.PageSizeMax)
 			}
 			return t.ask(cmd, func(c *apiClient) error {
 				l, err := c.Batches(cmd.Context(), limit)

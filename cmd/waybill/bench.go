@@ -123,7 +123,7 @@ func (o *benchOptions) options(cmd *cobra.Command) (bench.Options, error) {
 func (o *benchOptions) setLoadDefaults(cmd *cobra.Command) error {
 	l := &o.load
 	if o.shape != "" && o.shape != "chain" && o.shape != "fan-out" {
-		return usage("--shape %q: chain or fan-out", o.shape)
+		return usage("--shape %q: must be chain or fan-out", o.shape)
 	}
 	l.FanOut = o.shape == "fan-out"
 	if l.Warmup < 0 {

@@ -151,7 +151,7 @@ task's state doesn't allow it, it is refused: exit code 8.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(cmd, args[:1], func(*cobra.Command) (*events.Control, error) {
 				if as != string(events.StepCompleted) && as != string(events.StepUndone) {
-					return nil, usage("--as %q: completed or undone", as)
+					return nil, usage("--as %q: must be completed or undone", as)
 				}
 				output, err := releaseResult(events.StepState(as), result, noResult)
 				if err != nil {
@@ -247,7 +247,7 @@ func (o *controlOptions) run(cmd *cobra.Command, args []string, build func(*cobr
 // check checks the flags that all commands have.
 func (o *controlOptions) check() error {
 	if o.timeout <= 0 {
-		return usage("--timeout %s: a positive duration", o.timeout)
+		return usage("--timeout %s: must be a positive duration", o.timeout)
 	}
 	if o.why == "" {
 		return usage("give the reason, which is logged: --why 'the bank is back'")

@@ -53,7 +53,7 @@ their bytes. Fix the cause, then write them again with 'waybill deadletters redr
 func checkReasons(reasons []string) error {
 	for _, r := range reasons {
 		if !slices.Contains(events.Reasons, events.Reason(r)) {
-			return usage("--reason %q: one of %v", r, events.Reasons)
+			return usage("--reason %q: must be one of %v", r, events.Reasons)
 		}
 	}
 	return nil

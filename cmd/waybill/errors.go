@@ -63,7 +63,7 @@ func runErrors(cmd *cobra.Command, o *errorsOptions) error {
 		return err
 	}
 	if o.max < 1 || o.max > errorGroupsMax {
-		return usage("--limit %d: 1 to %d", o.max, errorGroupsMax)
+		return usage("--limit %d: must be 1 to %d", o.max, errorGroupsMax)
 	}
 	return o.query(cmd, &o.tool, indexAll, func(c *apiClient) error { return o.ask(cmd, c) })
 }

@@ -70,7 +70,7 @@ Run one or more processes: Kafka's consumer group protocol divides the partition
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Workers < 1 || o.Workers > intakeWorkersMax {
-				return usage("--workers %d: 1 to %d", o.Workers, intakeWorkersMax)
+				return usage("--workers %d: must be 1 to %d", o.Workers, intakeWorkersMax)
 			}
 			if err := r.checkTransaction("intake"); err != nil {
 				return err

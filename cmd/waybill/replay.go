@@ -200,13 +200,13 @@ func runReplayAt(cmd *cobra.Command, o *replayOptions) error {
 	case err != nil:
 		return err
 	case o.at == "":
-		return usage("--at: an instant, or a duration back from now (15m)")
+		return usage("--at: must be an instant, or a duration back from now (15m)")
 	}
 	if o.until != "" || o.states {
 		return usage("--until and --states need a task's id")
 	}
 	if o.memory < 1 {
-		return usage("--max-memory %d: at least 1 MiB", o.memory)
+		return usage("--max-memory %d: must be at least 1 MiB", o.memory)
 	}
 	if err := o.api.refuseConsole("replay --at"); err != nil {
 		return err

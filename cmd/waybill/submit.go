@@ -102,7 +102,7 @@ func runSubmit(cmd *cobra.Command, o *submitOptions) error {
 		return err
 	}
 	if o.timeout != 0 && !o.wait || o.timeout < 0 {
-		return usage("--timeout %s: a positive duration, with --wait", o.timeout)
+		return usage("--timeout %s: must be a positive duration, with --wait", o.timeout)
 	}
 	subs, err := o.submissions(cmd)
 	if err != nil {

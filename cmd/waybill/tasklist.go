@@ -101,10 +101,10 @@ func (o *taskListOptions) check() error {
 	}
 	name, version, versioned := strings.Cut(o.workflow, "/")
 	if n, err := strconv.Atoi(version); o.workflow != "" && name == "" || versioned && (err != nil || n < 1) {
-		return usage("--workflow %q: NAME or NAME/VERSION", o.workflow)
+		return usage("--workflow %q: must be NAME or NAME/VERSION", o.workflow)
 	}
 	if o.within < 0 {
-		return usage("--due-within %s: a positive duration", o.within)
+		return usage("--due-within %s: must be a positive duration", o.within)
 	}
 	if o.count && o.max != limitNotGiven {
 		return usage("--count counts all tasks that match: omit --limit")

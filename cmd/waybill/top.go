@@ -62,7 +62,7 @@ output isn't a terminal, one view is printed.`,
 
 func runTop(cmd *cobra.Command, o *topOptions) error {
 	if o.every < 100*time.Millisecond {
-		return usage("--every %s: 100ms or more", o.every)
+		return usage("--every %s: must be 100ms or more", o.every)
 	}
 	c, err := o.client(cmd)
 	if err != nil {

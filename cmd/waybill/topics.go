@@ -47,7 +47,7 @@ existing topics.`,
 				return err
 			}
 			if replication < 0 {
-				return usage("--replication %d: at least 1", replication)
+				return usage("--replication %d: must be at least 1", replication)
 			}
 			admin, applied, err := openTopics(cmd, &conn)
 			if err != nil {
@@ -82,7 +82,7 @@ existing topics.`,
 // use.
 func requestTopics(agents []string, partitions int32) (map[string]int32, error) {
 	if partitions < 1 {
-		return nil, usage("--agent-partitions %d: at least 1", partitions)
+		return nil, usage("--agent-partitions %d: must be at least 1", partitions)
 	}
 	topics := map[string]int32{}
 	for _, name := range agents {
@@ -115,7 +115,7 @@ func partitionsAsked(cmd *cobra.Command, value int32) (int32, error) {
 		return 0, nil
 	}
 	if value < 1 {
-		return 0, usage("--partitions %d: at least 1", value)
+		return 0, usage("--partitions %d: must be at least 1", value)
 	}
 	return value, nil
 }

@@ -153,7 +153,7 @@ func (o *upOptions) check() error {
 	case o.rate != 0 && !o.demo:
 		return usage("--rate needs --demo")
 	case !(o.rate >= 0 && o.rate <= demo.TrickleRateMax):
-		return usage("--rate %v: 0 to %d orders a second", o.rate, demo.TrickleRateMax)
+		return usage("--rate %v: must be 0 to %d orders a second", o.rate, demo.TrickleRateMax)
 	}
 	if err := checkListen("kafka-listen", o.listen); err != nil {
 		return err

@@ -63,7 +63,7 @@ func (o *workflowMigrateOptions) run(cmd *cobra.Command, name string) error {
 	case o.from == o.to:
 		return usage("--from %d: it is the version to migrate to", o.from)
 	case strings.ContainsAny(name, " /"):
-		return usage("%q: a workflow's name, without a version; --from selects one", name)
+		return usage("%q: must be a workflow's name, without a version; --from selects one", name)
 	case !o.execute && onCommandLine(cmd, "canary"):
 		return usage("--canary needs --execute")
 	}

@@ -41,11 +41,11 @@ type Plan struct {
 func (p *Plan) Check() error {
 	switch {
 	case p.Rate < 0 || math.IsNaN(p.Rate) || math.IsInf(p.Rate, 0):
-		return fmt.Errorf("rate %v: a number of commands per second; 0: no limit", p.Rate)
+		return fmt.Errorf("rate %v: must be a number of commands per second; 0: no limit", p.Rate)
 	case p.Canary < 0 || p.Canary > CanaryMax:
-		return fmt.Errorf("canary %d: 0 to %d tasks", p.Canary, CanaryMax)
+		return fmt.Errorf("canary %d: must be 0 to %d tasks", p.Canary, CanaryMax)
 	case p.Canary > 0 && p.CanaryWithin <= 0:
-		return fmt.Errorf("canary within %s: a positive duration", p.CanaryWithin)
+		return fmt.Errorf("canary within %s: must be a positive duration", p.CanaryWithin)
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ type batchStatus batch.Status
 
 func (s *batchStatus) UnmarshalText(text []byte) error {
 	if *s = batchStatus(text); !slices.Contains(batch.Statuses, batch.Status(text)) {
-		return fmt.Errorf("one of %v", batch.Statuses)
+		return fmt.Errorf("must be one of %v", batch.Statuses)
 	}
 	return nil
 }
@@ -278,7 +278,7 @@ func (c *call) batchOrder(b *consoleapi.BatchCommand) (*batch.Order, error) {
 	if b.CanaryWithin != "" {
 		var err error
 		if within, err = time.ParseDuration(b.CanaryWithin); err != nil || within > batch.LifeMax {
-			return nil, badRequest("canary_within %q: a duration (1m), at most %d days", consoleapi.Printable(b.CanaryWithin), int(batch.LifeMax.Hours()/24))
+			return nil, badRequest("canary_within %q: must be a duration (1m), at most %d days", consoleapi.Printable(b.CanaryWithin), int(batch.LifeMax.Hours()/24))
 		}
 	}
 	o.CanaryWithin = within.Milliseconds()

@@ -80,7 +80,7 @@ func assumed(text string) replay.Assume {
 // forkProgram compiles the definition of a fork.
 func (c *call) forkProgram(b *consoleapi.ForkRequest, task *events.Task) (*workflow.Program, error) {
 	if !slices.Contains(replay.Assumes, assumed(b.Assume)) {
-		return nil, badRequest("assume %q: one of %v", consoleapi.Printable(b.Assume), replay.Assumes)
+		return nil, badRequest("assume %q: must be one of %v", consoleapi.Printable(b.Assume), replay.Assumes)
 	}
 	var d *workflow.Definition
 	var err error

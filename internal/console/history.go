@@ -101,7 +101,7 @@ func (c *call) minOffset(asked taskOffset, p int32) (int64, error) {
 	}
 	offset, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || offset < 0 {
-		return 0, badRequest("min_offset %q: an offset, as as_of has it, or %s", consoleapi.Printable(text), consoleapi.LogEnd)
+		return 0, badRequest("min_offset %q: must be an offset, as as_of has it, or %s", consoleapi.Printable(text), consoleapi.LogEnd)
 	}
 	return offset, nil
 }

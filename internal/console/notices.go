@@ -181,7 +181,7 @@ func (c *call) deadletters(in *deadlettersRequest) (*consoleapi.DeadletterPage, 
 	}
 	for _, reason := range reasons {
 		if !slices.Contains(events.Reasons, events.Reason(reason)) {
-			return nil, badRequest("reason %q: one of %v, or several with commas", consoleapi.Printable(reason), events.Reasons)
+			return nil, badRequest("reason %q: must be one of %v, or several with commas", consoleapi.Printable(reason), events.Reasons)
 		}
 	}
 	wanted := func(l recentLabels) bool {

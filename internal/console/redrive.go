@@ -84,7 +84,7 @@ func (c *call) selectedLetters(b *consoleapi.RedriveCommand) (named []redrive.Po
 	}
 	for _, reason := range b.Reasons {
 		if !slices.Contains(events.Reasons, events.Reason(reason)) {
-			return nil, since, badRequest("reason %q: one of %v", consoleapi.Printable(reason), events.Reasons)
+			return nil, since, badRequest("reason %q: must be one of %v", consoleapi.Printable(reason), events.Reasons)
 		}
 	}
 	if len(named)+len(b.Reasons) == 0 && b.Since == "" && b.Intake == "" {
