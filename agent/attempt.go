@@ -84,7 +84,7 @@ func (a attempt) afterCall(r result, now time.Time, leaving bool) (attempt, deci
 // rejection is an answer for the whole request, and covers the work. A failure without effect covers its own call only.
 func (a attempt) afterPending(p *PendingError, now time.Time, leaving bool) (attempt, decision) {
 	a.tries, a.pending = 0, true
-	a.lastFailure = &Failure{Code: CodePending, Message: "the work went on, and no handler was free to see whether it has ended"}
+	a.lastFailure = &Failure{Code: CodePending, Message: "the work was in progress, and no handler was free to check whether it has ended"}
 	if leaving {
 		return a, decision{action: actAbandon}
 	}

@@ -41,7 +41,7 @@ func ExampleProgress() {
 	})
 	_, err := transfer.Handle(context.Background(), agent.Request{Operation: "transfer", Progress: json.RawMessage(`{"Parts":9}`)})
 	fmt.Println(err) // only a run of the library gives handlers a context that takes reports
-	// Output: agent: Progress: the context isn't that of a handler, nor made from it
+	// Output: agent: Progress: the context is not a handler's context, nor derived from one
 }
 
 func ExampleHandlerFunc() {

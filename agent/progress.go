@@ -32,7 +32,7 @@ var ErrOver = errors.New("agent: the attempt is over")
 func Progress(ctx context.Context, value any) error {
 	c, ok := ctx.Value(callKey{}).(*call)
 	if !ok {
-		return errors.New("agent: Progress: the context isn't that of a handler, nor made from it")
+		return errors.New("agent: Progress: the context is not a handler's context, nor derived from one")
 	}
 	b, err := encodeProgress(value)
 	if err != nil {
@@ -75,7 +75,7 @@ type PendingError struct {
 	After time.Duration   // until the handler is called again
 }
 
-func (p *PendingError) Error() string { return "agent: the work goes on" }
+func (p *PendingError) Error() string { return "agent: the work is in progress" }
 
 // call is the context of a call of the handler.
 type call struct {

@@ -188,7 +188,7 @@ func (d *Definition) checkNeeds(f *faults) {
 		s := &d.Steps[i]
 		path := stepPath(s.ID) + ".needs"
 		if len(s.Needs) > MaxNeeds {
-			f.add(path, fmt.Sprintf("%d needs, the limit is %d", len(s.Needs), MaxNeeds), "collect them in steps between")
+			f.add(path, fmt.Sprintf("%d needs, the limit is %d", len(s.Needs), MaxNeeds), "combine them with steps in between")
 		}
 		seen := map[string]bool{}
 		for n, id := range s.Needs {

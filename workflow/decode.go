@@ -85,7 +85,7 @@ func (c *decoder) object(n *node, path string, known []string, set func(member, 
 	for _, m := range n.members {
 		at := memberPath(path, m.key)
 		if first, twice := seen[m.key]; twice {
-			c.f.addAt(m.at, at, fmt.Sprintf("given twice, first in line %d", first.line), "remove one of them")
+			c.f.addAt(m.at, at, fmt.Sprintf("given twice, first on line %d", first.line), "remove one of them")
 			continue
 		}
 		seen[m.key] = m.at

@@ -18,7 +18,7 @@ func checkHeartbeat(f *faults, path string, h, within Duration) {
 	case h < MinHeartbeat:
 		f.add(path, fmt.Sprintf("a heartbeat of %s is too short", h), fmt.Sprintf("write %s or more", MinHeartbeat))
 	case within > 0 && h >= within:
-		f.add(path, fmt.Sprintf("a heartbeat of %s, and an attempt may take %s", h, within),
+		f.add(path, fmt.Sprintf("a heartbeat of %s isn't shorter than an attempt, which may take %s", h, within),
 			"shorten it, lengthen the attempt's complete_within, or remove it: without a heartbeat an attempt has its whole complete_within")
 	}
 }

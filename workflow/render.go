@@ -132,7 +132,7 @@ func appendText(b []byte, v ref.Val) ([]byte, error) {
 	case types.Bool, types.Int, types.Uint, types.Double:
 		return appendScalar(b, v)
 	case types.Null:
-		return b, errors.New("null can't stand inside text")
+		return b, errors.New("null can't be used inside text")
 	}
-	return b, fmt.Errorf("a value of type %s can't stand inside text", v.Type().TypeName())
+	return b, fmt.Errorf("a value of type %s can't be used inside text", v.Type().TypeName())
 }

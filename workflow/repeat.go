@@ -60,7 +60,7 @@ func checkRepeat(f *faults, d *Definition, r *Repeat, path string) {
 	}
 	checkDuration(f, path+".every", r.Every, true)
 	if d.CompleteWithin > 0 && r.Every >= d.CompleteWithin {
-		f.add(path+".every", fmt.Sprintf("the wait between two calls is %s, and the whole task has %s", r.Every, d.CompleteWithin),
+		f.add(path+".every", fmt.Sprintf("the wait between two calls is %s, but the whole task has only %s", r.Every, d.CompleteWithin),
 			"shorten it, or lengthen the task's complete_within")
 	}
 	if r.Max < 1 || r.Max > MaxRepeats {

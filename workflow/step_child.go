@@ -14,7 +14,7 @@ func init() {
 		},
 		shared: []string{"input", "complete_within", "for_each"},
 		instead: map[string]string{"retry": "the steps of the child have their own", "undo": "the undo of the step is the undo of the child",
-			"repeat": "a child is not repeated", "check": "the child tells by itself what became of it", "heartbeat": "the steps of the child have their own"},
+			"repeat": "a child is not repeated", "check": "the child reports its own outcome", "heartbeat": "the steps of the child have their own"},
 		check:   checkChild,
 		compile: compileChild,
 		label: func(d *Definition, step int) (what, detail string) {

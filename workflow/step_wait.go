@@ -19,7 +19,7 @@ func init() {
 			return []stepText{{"wait", &s.Wait, "write a duration such as 10m"}, {"wait_until", &s.WaitUntil, "write an instant such as 2027-01-31T08:00:00Z"}}
 		},
 		instead: map[string]string{"complete_within": "the wait ends by itself", "heartbeat": "no agent works on it", "retry": "a wait can't fail", "undo": "a wait has no effect", "repeat": "a wait is not repeated", "check": "a wait has no effect",
-			"input": "a wait gets none", "for_each": "one wait is enough for all items: put it before or behind the step"},
+			"input": "a wait gets none", "for_each": "one wait is enough for all items: put it before or after the step"},
 		normalize: normalizeWait,
 		check:     checkWait,
 		compile:   compileWait,
@@ -61,7 +61,7 @@ func checkWait(f *faults, d *Definition, s *Step, path string) {
 		default:
 			checkDuration(f, path, v, true)
 			if d.CompleteWithin > 0 && v >= d.CompleteWithin {
-				f.add(path, fmt.Sprintf("the wait takes %s, and the whole task has %s", v, d.CompleteWithin), "shorten it, or lengthen the task's complete_within")
+				f.add(path, fmt.Sprintf("the wait takes %s, but the whole task has only %s", v, d.CompleteWithin), "shorten it, or lengthen the task's complete_within")
 			}
 		}
 	}

@@ -127,7 +127,7 @@ func fromEncoding(raw []byte, name string, enc encoding.Encoding) ([]byte, error
 // outputError returns why a body can't be an output, or nil.
 func (b *body) outputError() error {
 	if b.json && len(bytes.TrimSpace(b.text)) > 0 && !events.ValidJSON(bytes.TrimSpace(b.text)) {
-		return errors.New("its Content-Type says JSON, but it is not valid JSON, or nested too deep")
+		return errors.New("its Content-Type says JSON, but it is not valid JSON, or nested too deeply")
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ operation's input as JSON. Headers carry the idempotency key (Idempotency-Key), 
 
 The response decides how the attempt ends:
 
-  202                                      the work goes on: the same request is posted again,
+  202                                      the work is in progress: the same request is posted again,
                                            and the body is reported as progress
   other 2xx                                completed
   408, 409, 425, 429, 5xx, network error   retried until complete-by; Retry-After is honoured
@@ -89,9 +89,9 @@ func (o *agentHTTPOptions) handler() (*httpagent.Agent, error) {
 	case o.service.URL == "":
 		return nil, usage("give --url, such as http://127.0.0.1:9001/{operation}")
 	case o.concurrency < 1 || o.concurrency > agent.ConcurrencyMax:
-		return nil, usage("--concurrency %d: 1 to %d", o.concurrency, agent.ConcurrencyMax)
+		return nil, usage("--concurrency %d: must be 1 to %d", o.concurrency, agent.ConcurrencyMax)
 	case o.breaker.Failures == 0 || o.breaker.OpenFor < time.Millisecond:
-		return nil, usage("--breaker-failures %d, --breaker-open-for %s: both above 0", o.breaker.Failures, o.breaker.OpenFor)
+		return nil, usage("--breaker-failures %d, --breaker-open-for %s: both must be above 0", o.breaker.Failures, o.breaker.OpenFor)
 	}
 	h, err := httpagent.New(o.service)
 	if err != nil {

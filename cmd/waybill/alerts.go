@@ -34,9 +34,9 @@ func newAlerts() *cobra.Command {
 	var o alertsOptions
 	cmd := &cobra.Command{
 		Use:   "alerts",
-		Short: "Show alerts: held tasks, and definitions and topics that can't be used",
-		Long: `Show alerts, newest first. An alert says that a task is held, or that a definition or a reply_to topic
-can't be used. Look here for what needs a person; --open shows only the tasks that are still held.
+		Short: "Show alerts: held tasks, and definitions, intakes and topics with faults",
+		Long: `Show alerts, newest first. An alert says that a task is held, that a definition or a reply_to topic can't be
+used, or that an intake has a fault. They need an operator. --open shows only the tasks that are still held.
 
 A console answers if one runs. Otherwise the log is indexed for this query. --follow reads the topic of
 alerts, which keeps them for 30 days: it shows alerts in the order of the log, and new ones as they arrive,

@@ -75,7 +75,7 @@ func (a *apiFlags) namedConsole() (*apiClient, error) {
 	}
 	c, err := newAPIClient(cfg, false)
 	if err != nil {
-		return nil, usage("--api %q: the URL of a console (http://%s), auto or off", a.url, defaultConsole)
+		return nil, usage("--api %q: must be the URL of a console (http://%s), auto or off", a.url, defaultConsole)
 	}
 	return c, nil
 }

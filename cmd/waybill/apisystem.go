@@ -77,5 +77,5 @@ func explainSystemError(e *consoleapi.SystemError, discovered bool) error {
 		return exit(exitUnreachable, "the service at %s belongs to another system, %s", e.URL, e.Serves)
 	}
 	meant := consoleapi.System{ClusterID: cmp.Or(e.Meant.ClusterID, e.Serves.ClusterID), Namespace: e.Meant.Namespace}
-	return exit(exitUsage, "the console at %s serves %s, but --brokers and --namespace name %s: omit --api, or those", e.URL, e.Serves, meant)
+	return exit(exitUsage, "the console at %s serves %s, but --brokers and --namespace name %s: omit --api, or omit both of them", e.URL, e.Serves, meant)
 }

@@ -53,7 +53,7 @@ func TestExplainSystemError(t *testing.T) {
 	}{
 		"found":                {other, true, exitUnreachable, "belongs to another system"},
 		"found, says nothing":  {consoleapi.System{}, true, exitUnreachable, "doesn't say which system"},
-		"named by its address": {other, false, exitUsage, "omit --api, or those"},
+		"named by its address": {other, false, exitUsage, "omit --api, or omit both of them"},
 	} {
 		err := explainSystemError(&consoleapi.SystemError{URL: "http://c", Serves: c.serves, Meant: mine}, c.discovered)
 		if codeOf(err) != c.code || !strings.Contains(err.Error(), c.says) {
@@ -74,10 +74,10 @@ func TestConsoleOfAnotherSystem(t *testing.T) {
 		prod := onBroker(t, b, quickWorkflow(t, "quick", "hold", 2))
 		for _, args := range [][]string{{"task", "get", "of-demo"}, {"timeline", "of-demo"}, {"task", "why", "of-demo"}, {"task", "list"}} {
 			args = append(args, "--api", url)
-			if _, note, code := runWaybill(t, prod.env(), args...); code != exitUsage || !strings.Contains(note, "omit --api, or those") {
+			if _, note, code := runWaybill(t, prod.env(), args...); code != exitUsage || !strings.Contains(note, "omit --api, or omit both of them") {
 				t.Errorf("%v with other brokers: exit code %d, %s", args, code, note)
 			}
-			if _, note, code := runWaybill(t, nil, append(args, "--namespace", "other.")...); code != exitUsage || !strings.Contains(note, "omit --api, or those") {
+			if _, note, code := runWaybill(t, nil, append(args, "--namespace", "other.")...); code != exitUsage || !strings.Contains(note, "omit --api, or omit both of them") {
 				t.Errorf("%v with another namespace: exit code %d, %s", args, code, note)
 			}
 			for _, env := range [][]string{nil, {"WAYBILL_BROKERS=127.0.0.1:1"}, demo.env()} {

@@ -22,17 +22,17 @@ import (
 )
 
 const batchHelp = `
-With --filter the command is a batch over all tasks that match, oldest first: it shows what they are, asks for
-confirmation (or needs --yes), commands --canary tasks and waits until they are through, then commands the
-others at --rate. It stops when the fault recurs: when a canary, or one of a sample of the others, is held
-again. The terms of a filter: docs/reference/http-api.md. Tasks in a state that doesn't allow the command are
+With --filter the command is a batch over all tasks that match, oldest first. It summarizes them, asks for
+confirmation (or needs --yes), sends the command to --canary tasks, waits until they have passed, then sends it to
+the others at --rate. It stops when the fault recurs: when a canary, or one of a sample of the others, is held
+again. docs/reference/http-api.md lists the terms of a filter. Tasks in a state that doesn't allow the command are
 left out.
 
-A console runs the batch, and this command follows it. The batch goes on if this command ends, or if the
+A console runs the batch, and this command follows it. The batch continues if this command ends, or if the
 console is killed and another one runs: see waybill batch. Without a console this command runs the batch
-itself. If it ends early, the batch goes on when a console starts, or when the command is repeated with the
-same --batch. No task gets a second command. Exit code 4: stopped, because it recurs. 6: the canary took too
-long. 7: a command wasn't answered. 8: some were refused.`
+itself. If it ends early, the batch continues when a console starts, or when the command is repeated with the
+same --batch. No task gets a second command. Exit code 4: stopped, because the fault recurred. 6: the canary took
+too long. 7: a command wasn't answered. 8: some were refused.`
 
 // batchOptions are the flags of a command to many tasks.
 type batchOptions struct {
@@ -47,9 +47,9 @@ type batchOptions struct {
 func (b *batchOptions) flags(cmd *cobra.Command) {
 	b.api.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&b.filter, "filter", "", "command all tasks that match these terms, such as 'workflow:order step_in_error:charge since:1h'")
-	f.Float64Var(&b.plan.Rate, "rate", 50, "with --filter: maximum number of commands a second; 0: no bound")
-	f.IntVar(&b.plan.Canary, "canary", 1, "with --filter: number of tasks that must be through before the others are commanded; 0: none")
+	f.StringVar(&b.filter, "filter", "", "send the command to all tasks that match these terms, such as 'workflow:order step_in_error:charge since:1h'")
+	f.Float64Var(&b.plan.Rate, "rate", 50, "with --filter: maximum number of commands per second; 0: no limit")
+	f.IntVar(&b.plan.Canary, "canary", 1, "with --filter: number of tasks that must pass before the command is sent to the others; 0: none")
 	f.DurationVar(&b.plan.CanaryWithin, "canary-within", time.Minute, "with --filter: maximum wait for the canary")
 	f.StringVar(&b.id, "batch", "", "with --filter: id of the batch; repeating it has no second effect (default: a new UUID)")
 	f.BoolVar(&b.preview, "preview", false, "with --filter: only show what matches")
@@ -67,7 +67,7 @@ func (b *batchOptions) arguments(cmd *cobra.Command, args []string) error {
 	}
 	for _, name := range []string{"rate", "canary", "canary-within", "batch", "preview", "detach"} {
 		if onCommandLine(cmd, name) {
-			return usage("--%s goes with --filter", name)
+			return usage("--%s needs --filter", name)
 		}
 	}
 	return arguments("a task's id, or --filter")(cmd, args)
@@ -111,7 +111,7 @@ func (o *controlOptions) runOneOrMany(cmd *cobra.Command, b *batchOptions, args 
 func (b *batchOptions) checkFlags(o *controlOptions) error {
 	switch {
 	case o.requestID != "":
-		return usage("--request-id is that of one command: with --filter give --batch, from which the request ids follow")
+		return usage("--request-id is for a single command: with --filter give --batch, from which the request ids are derived")
 	case len(b.id) > events.MaxNameBytes:
 		return usage("--batch: %d bytes; at most %d", len(b.id), events.MaxNameBytes)
 	case b.preview && o.why == "":
@@ -206,7 +206,7 @@ func (r *batchRun) selectTasks(cmd *cobra.Command) (done bool, err error) {
 	case r.preview:
 		return true, r.printPreview(cmd.OutOrStdout(), &r.o.output, &a)
 	case a.Selected == 0:
-		return true, exit(exitNotFound, "no task matches that the command is for%s", leftText(a.Left))
+		return true, exit(exitNotFound, "no matching task allows the command%s", leftText(a.Left))
 	}
 	if r.command.DryRun {
 		return false, nil
@@ -219,7 +219,7 @@ const batchPollEvery = 300 * time.Millisecond
 
 // follow returns a batch as soon as it has ended. A console that doesn't answer for stallTimeout is an error.
 func (r *batchRun) follow(ctx context.Context, b consoleapi.Batch) (consoleapi.Batch, error) {
-	bar := newProgress(r.note, "commanding")
+	bar := newProgress(r.note, "sending commands")
 	defer bar.end()
 	trouble, answered := "", time.Now()
 	for b.EndedAt == nil {
@@ -247,11 +247,11 @@ func (r *batchRun) follow(ctx context.Context, b consoleapi.Batch) (consoleapi.B
 func (r *batchRun) printInterrupted(err error) {
 	id := printable(r.id)
 	if r.console.local != nil {
-		fmt.Fprintf(r.note, "waybill: the batch %s goes on when a console runs, or when the command is repeated with --batch %[1]s; no task gets a second command\n", id)
+		fmt.Fprintf(r.note, "waybill: the batch %s continues when a console runs, or when the command is repeated with --batch %[1]s; no task gets a second command\n", id)
 		return
 	}
 	if errors.Is(err, context.Canceled) {
-		fmt.Fprintf(r.note, "waybill: the batch %s goes on; `waybill batch stop %[1]s` stops it\n", id)
+		fmt.Fprintf(r.note, "waybill: the batch %s continues; `waybill batch stop %[1]s` stops it\n", id)
 	}
 }
 
@@ -259,7 +259,7 @@ func leftText(left int) string {
 	if left == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %s in a state that doesn't allow it", text.Count(left, "other task"))
+	return fmt.Sprintf("; %s left out, in a state that doesn't allow the command", text.Count(left, "other task"))
 }
 
 // printPreview shows what a batch is about.

@@ -101,7 +101,7 @@ func TestBatches(t *testing.T) {
 	if err != nil || a.Selected != tasks {
 		t.Fatalf("%+v, %v", a, err)
 	}
-	if b := h.ended(t, "again"); b.State != consoleapi.BatchStopped || b.Counts[batch.Recurred] == 0 || b.Counts[batch.Waiting] != tasks-canary || !strings.Contains(b.Why, "it recurs") {
+	if b := h.ended(t, "again"); b.State != consoleapi.BatchStopped || b.Counts[batch.Recurred] == 0 || b.Counts[batch.Waiting] != tasks-canary || !strings.Contains(b.Why, "the fault recurred") {
 		t.Errorf("%+v", b)
 	}
 

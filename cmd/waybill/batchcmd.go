@@ -36,10 +36,10 @@ func (t *batchTool) ask(cmd *cobra.Command, ask func(*apiClient) error) error {
 func newBatch() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "batch",
-		Short: "Show, compare and stop batches, which give one command to many tasks",
-		Long: `Show, compare and stop batches. A batch gives one command to many tasks. It is ordered by resubmit, undo or
-cancel with --filter, or on a console's page. A console runs it; another one continues if that is killed.
-Batches are kept for 30 days.`,
+		Short: "Show, compare and stop batches, which send one command to many tasks",
+		Long: `Show, compare and stop batches. A batch sends one command to many tasks. Batches are created by resubmit, undo and
+cancel with --filter, by 'waybill workflow migrate', and on a console's page. A console runs them. If it is killed,
+another one continues. Batches are kept for 30 days.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -57,7 +57,7 @@ func newBatchList() *cobra.Command {
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if limit < 1 || limit > consoleapi.PageSizeMax {
-				return usage("--limit %d: 1 to %d", limit, consoleapi.PageSizeMax)
+				return usage("--limit %d: must be 1 to %d", limit, consoleapi.PageSizeMax)
 			}
 			return t.ask(cmd, func(c *apiClient) error {
 				l, err := c.Batches(cmd.Context(), limit)
@@ -79,7 +79,7 @@ func newBatchGet() *cobra.Command {
 	var t batchTool
 	cmd := &cobra.Command{
 		Use:     "get BATCH",
-		Short:   "Show a batch: what it does, and what became of its tasks",
+		Short:   "Show a batch: its command, and the number of tasks by result",
 		Example: "  waybill batch get 0198c0de-0000-7000-8000-000000000000",
 		Args:    arguments("a batch's id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -115,7 +115,7 @@ func newBatchResults() *cobra.Command {
 	var t batchTool
 	cmd := &cobra.Command{
 		Use:     "results BATCH",
-		Short:   "List what became of each task of a batch",
+		Short:   "List the result of each task of a batch",
 		Example: "  waybill batch results 0198c0de-0000-7000-8000-000000000000 -o jsonl",
 		Args:    arguments("a batch's id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -136,16 +136,16 @@ func newBatchCompare() *cobra.Command {
 	var t batchTool
 	cmd := &cobra.Command{
 		Use:   "compare DRY-RUN BATCH",
-		Short: "List the tasks for which a batch did something else than its dry run said",
-		Long: `List the tasks for which a batch did something else than its dry run said, such as of 'waybill workflow migrate':
-tasks that were accepted or refused against it, refused for another reason, or that only one of them had. Tasks can
-have gone on in between. Exit code 1 if there is one.`,
+		Short: "List the tasks for which a batch and its dry run differ",
+		Long: `List the tasks for which a batch and its dry run differ, such as a dry run of 'waybill workflow migrate'. A task is
+listed if one of them accepted it and the other refused it, if they refused it for different reasons, or if only one
+of them has it. Tasks may have advanced in between. Exit code 1 if a task is listed.`,
 		Example: "  waybill batch compare 0198c0de-0000-7000-8000-000000000000 0198c0de-0000-7000-8000-000000000001",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 2 {
 				return nil
 			}
-			return usage("`%s` needs two batches' ids: of the dry run, and of what followed", cmd.CommandPath())
+			return usage("`%s` needs the ids of two batches: the dry run, and the batch that followed", cmd.CommandPath())
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return t.ask(cmd, func(c *apiClient) error { return t.compare(cmd, c, args[0], args[1]) })
@@ -180,8 +180,8 @@ func newBatchStop() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stop BATCH",
 		Short: "Stop a batch: it sends no more commands",
-		Long: `Stop a batch. It sends no more commands. Commands that were sent have their effect. A batch that was stopped
-doesn't go on: order a new one.`,
+		Long: `Stop a batch. It sends no more commands. Commands that were sent still take effect. A stopped batch can't be
+continued: create a new one.`,
 		Example: "  waybill batch stop 0198c0de-0000-7000-8000-000000000000 --why 'the wrong filter'",
 		Args:    arguments("a batch's id"),
 		RunE: func(cmd *cobra.Command, args []string) error {

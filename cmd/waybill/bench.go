@@ -83,7 +83,7 @@ At the end the log is verified. If it breaks a guarantee there is no result: exi
 func (o *benchOptions) loadFlags(cmd *cobra.Command, tasks int) {
 	f, l := cmd.Flags(), &o.load
 	f.IntVar(&l.Tasks, "tasks", tasks, "number of tasks to measure")
-	f.IntVar(&l.Warmup, "warmup", -1, "number of tasks before those, not measured (default: a tenth)")
+	f.IntVar(&l.Warmup, "warmup", -1, "number of tasks to run first, without measuring them (default: a tenth)")
 	hideDefault(f, "warmup")
 	f.IntVar(&l.Inflight, "inflight", l.Inflight, "number of open tasks (with --rate: unlimited unless given)")
 	f.Float64Var(&l.Rate, "rate", 0, "tasks per second, sent at fixed times (default: as fast as they end)")
@@ -123,7 +123,7 @@ func (o *benchOptions) options(cmd *cobra.Command) (bench.Options, error) {
 func (o *benchOptions) setLoadDefaults(cmd *cobra.Command) error {
 	l := &o.load
 	if o.shape != "" && o.shape != "chain" && o.shape != "fan-out" {
-		return usage("--shape %q: chain or fan-out", o.shape)
+		return usage("--shape %q: must be chain or fan-out", o.shape)
 	}
 	l.FanOut = o.shape == "fan-out"
 	if l.Warmup < 0 {

@@ -19,8 +19,8 @@ func newBenchOpen() *cobra.Command {
 		Use:   "open",
 		Short: "Measure throughput and memory while many tasks are open",
 		Long: `Measure throughput while many tasks are open, and the memory of an open task. The agent of the open tasks
-doesn't answer. Levels run one after another on one log; before each, the first level is measured again on
-another log, so that two adjacent runs are compared.
+doesn't answer. Levels run one after another on one log. Before each level, the first level is measured again
+on another log, so that two adjacent runs are compared.
 
 --rounds repeats this. Ratios to the first level and memory are medians; other figures are those of the round
 with the median processor time. A level starts when the stores have flushed and compacted what was opened for

@@ -128,7 +128,7 @@ func dropCredentials(cmd *cobra.Command, profile map[string][]string, note io.Wr
 			dropped = dropped || has
 		}
 		if dropped {
-			fmt.Fprintf(note, "waybill: --%s isn't that of the profile, so the profile's credentials aren't used\n", of.target)
+			fmt.Fprintf(note, "waybill: --%s differs from the profile's, so the profile's credentials aren't used\n", of.target)
 		}
 	}
 }

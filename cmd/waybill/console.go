@@ -38,8 +38,8 @@ func (o *consoleFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.cert, "http-tls-cert", "", "PEM file of the console's certificate chain; reloaded when it changes")
 	f.StringVar(&o.key, "http-tls-key", "", "PEM file of the private key of --http-tls-cert")
-	f.StringArrayVar(&o.origins, "trusted-origin", nil, "origin, scheme://host[:port], whose pages may post although a proxy passes on another Host; needs --tokens (repeatable)")
-	f.BoolVar(&o.operator, "allow-loopback-operator", o.operator, "without --tokens: let local users submit orders and send commands")
+	f.StringArrayVar(&o.origins, "trusted-origin", nil, "origin, scheme://host[:port], whose pages may post even if a proxy forwards another Host header; needs --tokens (repeatable)")
+	f.BoolVar(&o.operator, "allow-loopback-operator", o.operator, "without --tokens: let local users submit tasks and send commands")
 	f.StringVar(&o.listen, "listen", defaultConsole, "address of the HTTP API; any address but loopback needs --tokens")
 	f.StringVar(&o.tokens, "tokens", "", "file of bearer tokens, one line each: role (viewer, signaller, submitter, operator or undo_processed), name, token; reloaded when it changes")
 }
@@ -53,13 +53,13 @@ func newConsole() *cobra.Command {
 		Short: "Serve the HTTP API and the web console",
 		Long: `Serve the HTTP API and the web console of a namespace: task lists with filters, timelines, agents,
 partitions, alerts, event streams, and the commands of operators. GET /api/v1/openapi.json describes
-the API. A console keeps an index of the log in --data-dir, so that answers need not read the log.
+the API. A console keeps an index of the log in --data-dir, so that queries don't read the log.
 
-Run one or more processes, behind one address if you like: each has an index of all tasks and answers alone.
+Run one or more processes, behind one address if you like: each indexes all tasks and needs no other console.
 With an empty --data-dir a console first reads the whole log; /readyz says when it is done.
 
 Without --tokens a console listens on loopback only, and local users may read everything. With
---allow-loopback-operator they may also submit orders and send commands. To reach a console from other
+--allow-loopback-operator they may also submit tasks and send commands. To reach a console from other
 machines, give --listen and --tokens.`,
 		Example: `  waybill console --brokers kafka:9092 --data-dir /var/lib/waybill/c1
   waybill console --brokers kafka:9092 --listen 0.0.0.0:8443 --tokens tokens --http-tls-cert cert.pem --http-tls-key key.pem`,
@@ -95,7 +95,7 @@ func (o *consoleFlags) check() (*console.Tokens, error) {
 		return nil, err
 	}
 	if (o.cert == "") != (o.key == "") {
-		return nil, usage("--http-tls-cert and --http-tls-key go together")
+		return nil, usage("--http-tls-cert and --http-tls-key need each other: give both or neither")
 	}
 	for _, origin := range o.origins {
 		if err := console.CheckOrigin(origin); err != nil {

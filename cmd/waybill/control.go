@@ -33,7 +33,7 @@ type controlOptions struct {
 func (o *controlOptions) flags(cmd *cobra.Command) {
 	o.tool.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.who, "who", "", "who sends the command (default: user and host); recorded as by_claimed, because Kafka doesn't tell which principal wrote a record")
+	f.StringVar(&o.who, "who", "", "who sends the command (default: user and host); recorded as by_claimed, because Kafka doesn't record which principal wrote a record")
 	f.StringVar(&o.why, "why", "", "reason, recorded in the log (required)")
 	f.BoolVar(&o.yes, "yes", false, "don't ask for confirmation on a terminal")
 	f.StringVar(&o.requestID, "request-id", "", "id of the command; repeating it has no second effect and returns the same answer (default: a new UUID)")
@@ -48,8 +48,8 @@ func newResubmit() *cobra.Command {
 		Use:   "resubmit ID | --filter FILTER",
 		Short: "Run the failed step of a held task again",
 		Long: `Run the failed step of a held task again, with a failure count of zero. Use it when the cause is fixed: the
-service is back, the account has money. A held undo is tried again in the same way. Attempts go on
-counting, and the idempotency key stays the same unless the step was rejected.
+service is back, the account has money. A held undo is retried in the same way. The count of attempts
+continues, and the idempotency key stays the same unless the step was rejected.
 
 The command is recorded in the log with who, why and its request id, and the scheduler answers it. If the
 task's state doesn't allow it, it is refused: exit code 8.
@@ -77,7 +77,7 @@ func newUndo() *cobra.Command {
 		Use:   "undo ID | --filter FILTER",
 		Short: "Undo the completed steps of a task",
 		Long: `Undo a task: its steps are undone in reverse order of completion, and the task ends as undone. Use it for a
-held task that nobody wants to go on with. First, running attempts end; steps whose outcome is unknown
+held task that should not continue. First, running attempts end; steps whose outcome is unknown
 are undone before completed ones.
 
 A task that has ended as processed is undone only with --processed: it refunds a finished order. The
@@ -138,10 +138,10 @@ func newRelease() *cobra.Command {
 	var noResult bool
 	cmd := &cobra.Command{
 		Use:   "release ID STEP --as completed|undone",
-		Short: "Settle a held step by hand, as completed or undone",
-		Long: `Settle a step of a held task by hand. Use it when a person did what the service could not do. With
---as completed the task goes on with the output of --result, or with null by --no-result. With
---as undone the step counts as undone.
+		Short: "Record that a held step was completed or undone by hand",
+		Long: `Record that a step of a held task was completed or undone by hand. Use it when a person did what the service
+could not do. With --as completed the task continues with the output that --result gives, or with null if
+--no-result is given. With --as undone the step counts as undone.
 
 The command is recorded in the log with who, why and its request id, and the scheduler answers it. If the
 task's state doesn't allow it, it is refused: exit code 8.`,
@@ -151,7 +151,7 @@ task's state doesn't allow it, it is refused: exit code 8.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(cmd, args[:1], func(*cobra.Command) (*events.Control, error) {
 				if as != string(events.StepCompleted) && as != string(events.StepUndone) {
-					return nil, usage("--as %q: completed or undone", as)
+					return nil, usage("--as %q: must be completed or undone", as)
 				}
 				output, err := releaseResult(events.StepState(as), result, noResult)
 				if err != nil {
@@ -173,7 +173,7 @@ task's state doesn't allow it, it is refused: exit code 8.`,
 func releaseResult(as events.StepState, result string, none bool) (json.RawMessage, error) {
 	switch {
 	case as == events.StepUndone && (result != "" || none):
-		return nil, usage("--result and --no-result go with --as completed: a step that is undone has no output")
+		return nil, usage("--result and --no-result need --as completed: a step that is undone has no output")
 	case as == events.StepUndone:
 		return nil, nil
 	case (result != "") == none:
@@ -235,7 +235,7 @@ func (o *controlOptions) run(cmd *cobra.Command, args []string, build func(*cobr
 	switch timedOut := ctx.Err() != nil && cmd.Context().Err() == nil; {
 	case err == nil:
 	case timedOut && !written:
-		return exit(exitUnreachable, "the command may not have been written: %w; `waybill doctor` says what is wrong, send it again with --request-id %s", err, x.RequestID)
+		return exit(exitUnreachable, "the command may not have been written: %w; `waybill doctor` says what is wrong; send it again with --request-id %s", err, x.RequestID)
 	case timedOut:
 		return exit(exitTimeout, "no answer within %s; is a scheduler running? The command is in the log and takes effect when a scheduler reads it. To wait for its answer again, repeat it with --request-id %s", o.timeout, x.RequestID)
 	default:
@@ -247,7 +247,7 @@ func (o *controlOptions) run(cmd *cobra.Command, args []string, build func(*cobr
 // check checks the flags that all commands have.
 func (o *controlOptions) check() error {
 	if o.timeout <= 0 {
-		return usage("--timeout %s: a positive duration", o.timeout)
+		return usage("--timeout %s: must be a positive duration", o.timeout)
 	}
 	if o.why == "" {
 		return usage("give the reason, which is logged: --why 'the bank is back'")

@@ -32,8 +32,8 @@ func newDeadletters() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "deadletters",
 		Short: "Show records that could not be processed",
-		Long: `Show dead letters, newest first: records that a role could not process, with the reason. -o json shows
-their bytes too. Fix the reason, then write them again with 'waybill deadletters redrive'.`,
+		Long: `Show dead letters, newest first: records that a role could not process, with the reason. -o json also shows
+their bytes. Fix the cause, then write them again with 'waybill deadletters redrive'.`,
 		Example: `  waybill deadletters --since 24h
   waybill deadletters --reason unknown_workflow -o json`,
 		Args: noArguments,
@@ -53,7 +53,7 @@ their bytes too. Fix the reason, then write them again with 'waybill deadletters
 func checkReasons(reasons []string) error {
 	for _, r := range reasons {
 		if !slices.Contains(events.Reasons, events.Reason(r)) {
-			return usage("--reason %q: one of %v", r, events.Reasons)
+			return usage("--reason %q: must be one of %v", r, events.Reasons)
 		}
 	}
 	return nil

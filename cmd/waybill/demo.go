@@ -46,7 +46,7 @@ func newDemo() *cobra.Command {
 the sample workflow (reserve, charge, ship) to three simulated services, and prints progress, a summary
 and one timeline. Use it to see what Waybill does; nothing is installed and nothing remains.
 
-The services fail where the card of an order asks for it:
+The card of an order selects how the services fail:
 
   tok             works
   tok_declined    the charge is rejected: the order is undone
@@ -73,11 +73,11 @@ Exit code 0 means that every order ended as it should and that the log verifies.
 func (o *demoOptions) check() error {
 	switch {
 	case o.tasks < 1 || o.tasks > demoMaxTasks:
-		return usage("--tasks %d: 1 to %d", o.tasks, demoMaxTasks)
+		return usage("--tasks %d: must be 1 to %d", o.tasks, demoMaxTasks)
 	case o.faults != "on" && o.faults != "off":
-		return usage("--faults %q: on or off", o.faults)
+		return usage("--faults %q: must be on or off", o.faults)
 	case o.output != "table" && o.output != "json":
-		return usage("-o %q: table or json", o.output)
+		return usage("-o %q: must be table or json", o.output)
 	}
 	return nil
 }

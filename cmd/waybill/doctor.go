@@ -23,9 +23,9 @@ func newDoctor() *cobra.Command {
 		Use:   "doctor",
 		Short: "Check brokers, topics, workflows and consumer groups, and print how to fix faults",
 		Long: `Check brokers, topics, workflows, consumer groups, agents and open transactions. Print what was found, and
-how to fix what is wrong. Run it first when orders wait. It writes nothing.
+how to fix what is wrong. Run it first when tasks don't advance. It writes nothing.
 
-Groups are checked twice, 6 s apart, to see whether they make progress. A fault means that orders wait or
+Groups are checked twice, 6 s apart, to see whether they make progress. A fault means that tasks wait or
 could be lost: exit code 1. A note is not a fault.`,
 		Example: `  waybill doctor --brokers kafka:9092`,
 		Args:    noArguments,

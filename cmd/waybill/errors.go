@@ -33,12 +33,12 @@ func newErrors() *cobra.Command {
 	o := errorsOptions{max: errorGroupsDefault}
 	cmd := &cobra.Command{
 		Use:   "errors",
-		Short: "Show what holds tasks: the errors, with their held tasks",
-		Long: `Show what holds tasks. Held tasks with the same error are one group: the same workflow, step and code,
+		Short: "Show the errors of held tasks, in groups",
+		Long: `Show the errors of held tasks. Held tasks with the same error are one group: the same workflow, step and code,
 and messages that differ only in values (ids, numbers, texts in quotes), which are shown as #. For each group
 it says how many tasks are held, and when the error was first and last seen.
 
-The tasks of a group are listed by task list --error-group, with the group's id.
+'waybill task list --error-group ID' lists the tasks of a group.
 
 A console answers if one runs. Otherwise the log is indexed for this query, or the file of --file.`,
 		Example: `  waybill errors
@@ -63,7 +63,7 @@ func runErrors(cmd *cobra.Command, o *errorsOptions) error {
 		return err
 	}
 	if o.max < 1 || o.max > errorGroupsMax {
-		return usage("--limit %d: 1 to %d", o.max, errorGroupsMax)
+		return usage("--limit %d: must be 1 to %d", o.max, errorGroupsMax)
 	}
 	return o.query(cmd, &o.tool, indexAll, func(c *apiClient) error { return o.ask(cmd, c) })
 }

@@ -34,7 +34,7 @@ Every byte of a record is kept, so that hashes can be checked. Each line has a c
 has the number of lines: an edited or truncated file is detected.
 
 If an event of a task can't be read because of corruption on a broker's disk, the whole task is left out and
-named, also in the file's first line. The exit code is then 7.`,
+named, in the output and in the file's first line. The exit code is then 7.`,
 		Example: `  waybill export order-1 --out order-1.jsonl
   waybill replay order-1 --file order-1.jsonl`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runExport(cmd, &o, args) },
@@ -115,7 +115,7 @@ func runExportTo(cmd *cobra.Command, h replay.Source, x *replay.Export, out io.W
 	}
 	if done.Headless > 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "waybill: %d tasks are left out: their first event can't be read, so the time of their submission is unknown; "+
-			"without --since and --until they are there, and `waybill verify` says what is wrong\n", done.Headless)
+			"export without --since and --until to include them; `waybill verify` says what is wrong\n", done.Headless)
 	}
 	return &done, leftOutError(done.Omission)
 }

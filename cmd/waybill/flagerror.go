@@ -28,10 +28,12 @@ func flagFault(err error) error {
 	form, known := flagForms[f.Value.Type()]
 	switch {
 	case known && errors.Is(err, strconv.ErrRange):
-		form = "out of range; " + form + " is wanted"
+		form = "out of range: must be " + form
 	case known && errors.Is(err, errNotDecimal) && strings.ContainsAny(invalid.GetValue(), "0123456789"):
-		form += " in decimal digits, without leading zeros"
-	case !known:
+		form = "must be " + form + " in decimal digits, without leading zeros"
+	case known:
+		form = "must be " + form
+	default:
 		form = invalid.Unwrap().Error()
 	}
 	return fmt.Errorf("--%s %q: %s", f.Name, invalid.GetValue(), form)

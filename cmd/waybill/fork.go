@@ -32,7 +32,7 @@ func (o *forkFlags) flags(cmd *cobra.Command) {
 // program checks the flags and compiles the definition.
 func (o *forkFlags) program(cmd *cobra.Command, c *connection) (*workflow.Program, error) {
 	if !slices.Contains(replay.Assumes, replay.Assume(o.assume)) {
-		return nil, usage("--assume %q: one of %v", o.assume, replay.Assumes)
+		return nil, usage("--assume %q: must be one of %v", o.assume, replay.Assumes)
 	}
 	if o.workflow == "" {
 		return nil, usage("--workflow FILE: the definition to run under")

@@ -16,9 +16,9 @@ import (
 func newIntake() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "intake",
-		Short: "Run, validate, apply, list, pause and delete intakes, which take in topics of other applications",
-		Long: `Run, validate, apply, list, pause and delete intakes. An intake consumes a topic of another application, and makes
-a submission or a signal of each record, exactly once. It never writes to that topic.`,
+		Short: "Run, validate, apply, list, pause and delete intakes, which consume topics of other applications",
+		Long: `Run, validate, apply, list, pause and delete intakes. An intake consumes a topic of another application, and turns
+each record into a submission or a signal, exactly once. It never writes to that topic.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -46,7 +46,7 @@ it. Exit code 2 if there is one.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&namespace, "namespace", events.DefaultNamespace, "namespace that the intake is for: its topics can't be taken in")
+	cmd.Flags().StringVar(&namespace, "namespace", events.DefaultNamespace, "namespace of the intake, which can't consume the namespace's own topics")
 	commandLineOnly(cmd.Flags(), "namespace")
 	return cmd
 }
@@ -66,9 +66,9 @@ func newIntakeApply() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply FILE...",
 		Short: "Write intakes to the log",
-		Long: `Write intakes to the log: all or none. All files are checked first. An intake that has the name already is replaced, and
-goes on after the records that it has consumed. A paused intake stays paused. 'waybill intake run' and 'waybill up' run
-the intakes that were applied.`,
+		Long: `Write intakes to the log: all or none. All files are checked first. An existing intake with the same name is replaced,
+and continues after the records that it has consumed. A paused intake stays paused. 'waybill intake run' and
+'waybill up' run the intakes that were applied.`,
 		Example: `  waybill intake apply docs/examples/shop-orders/shop-orders.intake.yaml`,
 		Args:    atLeastOneFile,
 		RunE: func(cmd *cobra.Command, files []string) error {
@@ -102,7 +102,7 @@ func newIntakePause() *cobra.Command {
 func newIntakeResume() *cobra.Command {
 	return newNamedChange(events.IntakeDefinition, resumeNamed, &cobra.Command{
 		Use:     "resume NAME",
-		Short:   "Resume an intake: it goes on with the record after the last one that it consumed",
+		Short:   "Resume an intake: it continues after the last record that it consumed",
 		Example: "  waybill intake resume shop-orders",
 	})
 }
@@ -110,9 +110,9 @@ func newIntakeResume() *cobra.Command {
 func newIntakeDelete() *cobra.Command {
 	return newNamedChange(events.IntakeDefinition, deleteNamed, &cobra.Command{
 		Use:   "delete NAME",
-		Short: "Delete an intake: its tasks go on",
-		Long: `Delete an intake. Its tasks go on. Its consumer group keeps its positions, until the brokers' offsets.retention.minutes
-have passed: an intake that is applied under the same name continues there.`,
+		Short: "Delete an intake: its tasks continue",
+		Long: `Delete an intake. Its tasks continue. Its consumer group keeps its positions until the brokers' offsets.retention.minutes
+have passed: an intake that is applied under the same name until then continues there.`,
 		Example: "  waybill intake delete shop-orders",
 	})
 }

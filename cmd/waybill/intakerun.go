@@ -30,7 +30,7 @@ func (r *registryFlags) flags(cmd *cobra.Command) {
 func (r *registryFlags) open() (intakerun.Schemas, error) {
 	if r.url == "" {
 		if r.user != "" || r.passwordFile != "" {
-			return nil, usage("--schema-registry-user and --schema-registry-password-file go with --schema-registry")
+			return nil, usage("--schema-registry-user and --schema-registry-password-file need --schema-registry")
 		}
 		return nil, nil
 	}
@@ -60,17 +60,17 @@ func newIntakeRun() *cobra.Command {
 	var o instance.IntakeOptions
 	cmd := &cobra.Command{
 		Use:   "run",
-		Short: "Run intakes: they make submissions and signals of other topics' records",
+		Short: "Run intakes: they turn records of other applications' topics into submissions and signals",
 		Long: `Run the intakes that were applied, or those of --intake. Definitions that are applied, paused or deleted later take
-effect at once. A record's submission and the position after it are in one transaction, so each record counts once,
-whatever process dies.
+effect at once. A record's submission and the position after it are in one transaction, so each record counts once
+even if a process dies.
 
 Run one or more processes: Kafka's consumer group protocol divides the partitions of each topic among them.`,
 		Example: `  waybill intake run --brokers kafka:9092 --instance i1 --schema-registry http://registry:8081 --metrics-listen :9105`,
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Workers < 1 || o.Workers > intakeWorkersMax {
-				return usage("--workers %d: 1 to %d", o.Workers, intakeWorkersMax)
+				return usage("--workers %d: must be 1 to %d", o.Workers, intakeWorkersMax)
 			}
 			if err := r.checkTransaction("intake"); err != nil {
 				return err
@@ -90,7 +90,7 @@ Run one or more processes: Kafka's consumer group protocol divides the partition
 	registry.flags(cmd)
 	f := cmd.Flags()
 	f.StringSliceVar(&o.Only, "intake", nil, "name of an intake to run, may be repeated (default: all)")
-	f.IntVar(&o.Workers, "workers", runtime.GOMAXPROCS(0), "workers of each intake; more than its topic has partitions don't help")
+	f.IntVar(&o.Workers, "workers", runtime.GOMAXPROCS(0), "number of workers of each intake; workers beyond the number of its topic's partitions are idle")
 	f.DurationVar(&r.transaction, "transaction-timeout", 0, "time after which brokers roll back the transaction of a process that died (default 10s)")
 	return cmd
 }

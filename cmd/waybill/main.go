@@ -107,7 +107,7 @@ func endProcess(err error) {
 }
 
 // errSilent is wrapped by errors that were already printed.
-var errSilent = errors.New("said already")
+var errSilent = errors.New("already reported")
 
 func codeOf(err error) int {
 	var coded *exitCode

@@ -65,7 +65,7 @@ type namedTool struct {
 // changes adds the flags of a command that changes something.
 func (t *namedTool) changes(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&t.who, "who", "", "who does it (default: user and host); recorded as by_claimed, because Kafka doesn't tell which principal wrote a record")
+	f.StringVar(&t.who, "who", "", "who makes the change (default: user and host); recorded as by_claimed, because Kafka doesn't record which principal wrote a record")
 	f.StringVar(&t.why, "why", "", "reason, recorded in the log")
 	commandLineOnly(f, "who", "why")
 }
@@ -131,7 +131,7 @@ func (t *namedTool) change(cmd *cobra.Command, change func(ctx context.Context, 
 		return err
 	})
 	if errors.Is(err, registry.ErrNotFound) {
-		return exit(exitNotFound, "%w; `waybill %s list` shows those that there are", err, t.kind)
+		return exit(exitNotFound, "%w; `waybill %s list` lists the existing ones", err, t.kind)
 	}
 	if err != nil {
 		return err

@@ -23,9 +23,9 @@ func newOpen() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "open [ID]",
 		Short: "Open the web page of a task, or of the console, in a browser",
-		Long: `Print the address of a task's page in the web console, and open it in a browser if standard output is a
-terminal and there is one. Without an id it is the console's first page. The console is that of --api, or the
-one of this cluster on this machine. The address has no token.`,
+		Long: `Print the address of a task's page in the web console, and open it in a browser if there is one and standard
+output is a terminal. Without an id, the address is that of the console's first page. The console is the one that
+--api names, or this cluster's console on this machine. The address has no token.`,
 		Example: `  waybill open order-7
   waybill open order-7 --print`,
 		Args: func(cmd *cobra.Command, args []string) error {

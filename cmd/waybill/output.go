@@ -35,7 +35,7 @@ func (o *output) check() error {
 	case formatTable, formatJSON, formatJSONL:
 		return nil
 	}
-	return usage("-o %q: table, json or jsonl", o.format)
+	return usage("-o %q: must be table, json or jsonl", o.format)
 }
 
 // printObject prints a value as JSON, or by its table function.

@@ -33,7 +33,7 @@ func TestWaitingSubmissionIsFound(t *testing.T) {
 		for what, want := range map[string]string{
 			"keyless":         fmt.Sprintf(`its submission waits at %s/%d/`, ns.Inbox(events.Tasks), elsewhere("keyless")),
 			"keyless-at-home": fmt.Sprintf(`its submission waits at %s/%d/`, ns.Inbox(events.Tasks), events.Partition([]byte("keyless-at-home"), 2)),
-			"second":          `task "second" was not consumed by a scheduler yet: its submission waits at ` + ns.Inbox(events.Tasks) + "/",
+			"second":          `task "second" has not been consumed by a scheduler yet: its submission waits at ` + ns.Inbox(events.Tasks) + "/",
 			"nowhere":         `there is no task "nowhere"`,
 			"nowhere2":        `there is no task "nowhere2"`,
 		} {

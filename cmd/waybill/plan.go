@@ -90,7 +90,7 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 		if len(left.Tasks) > 0 {
 			code = exitUnreachable
 		}
-		err = exit(code, "%d of %d tasks could not be run; the first, %w", v.Failed, v.Tasks, v.FirstError)
+		err = exit(code, "%d of %d tasks could not be simulated; the first: %w", v.Failed, v.Tasks, v.FirstError)
 	}
 	return cmp.Or(err, leftOutError(left))
 }
@@ -157,7 +157,7 @@ func planTable(out io.Writer, v *replay.PlanResult) error {
 	w.row("Workflow", v.Workflow+"/"+strconv.Itoa(v.Version))
 	failed := ""
 	if v.Failed > 0 {
-		failed = fmt.Sprintf(", %d could not be run", v.Failed)
+		failed = fmt.Sprintf(", %d could not be simulated", v.Failed)
 	}
 	w.row("Tasks", fmt.Sprintf("%d run: the path of %d changes, %d stall%s", v.Tasks, v.Changed, v.Stalled, failed))
 	if v.Broken > 0 {

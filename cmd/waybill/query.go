@@ -266,7 +266,7 @@ func parseInstant(flag, text string, now time.Time) (time.Time, error) {
 	}
 	t, err := events.ParseInstant(text)
 	if err != nil {
-		return time.Time{}, usage("%s %q: a duration back from now (10m, 24h) or an instant (2026-01-31T12:00:00Z)", flag, text)
+		return time.Time{}, usage("%s %q: must be a duration back from now (10m, 24h) or an instant (2026-01-31T12:00:00Z)", flag, text)
 	}
 	return t, nil
 }

@@ -29,20 +29,20 @@ func newRedrive() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "redrive [PARTITION/OFFSET...]",
 		Short: "Write dead letters to their original topics again",
-		Long: `Write the original records of dead letters to the inboxes, or the notifications, that they came from. Do
-this when the reason is fixed: when a missing workflow has been applied, for example. Select dead
+		Long: `Write the original records of dead letters back to the topics that they came from: inboxes or notifications.
+Do this when the cause is fixed, for example when a missing workflow has been applied. Select dead
 letters by PARTITION/OFFSET, as 'waybill deadletters -o json' shows them, or by --reason, --intake or --since.
 Without --execute the command only shows what it would do.
 
 The value and the CloudEvents headers are those of the original. A record that would become a dead letter
 again is refused: its bytes were cut or can't be read, its key names another task, its id belongs to
-another submission, or it was redriven before and became a later dead letter, which counts instead. If a
+another submission, or it was redriven before and became a later dead letter: redrive that one. If a
 record that was named by PARTITION/OFFSET is refused, --execute exits with 8.
 
-The dead letter of a record that an intake could not map is mapped again, with the intake of today. For Avro that
-needs --schema-registry.
+A record that an intake could not map is mapped again, with the intake's current definition. For Avro this needs
+--schema-registry.
 
-A second redrive changes nothing: a task id, an attempt and a request id count once.`,
+A second redrive has no effect: a task id, an attempt and a request id count once.`,
 		Example: `  waybill deadletters redrive --reason unknown_workflow
   waybill deadletters redrive --reason unknown_workflow --execute
   waybill deadletters redrive 4/17 --execute`,
@@ -102,7 +102,7 @@ func runRedrive(cmd *cobra.Command, o *redriveOptions, args []string) error {
 	}
 	list, missing := choice.Letters()
 	if len(missing) > 0 {
-		return exit(exitNotFound, "no dead letter %s, or not one with that reason or since then; `waybill deadletters -o json` shows them", missing[0])
+		return exit(exitNotFound, "there is no dead letter %s, or it doesn't match the other flags; `waybill deadletters -o json` lists them", missing[0])
 	}
 	if o.execute {
 		if err := writeLetters(cmd.Context(), l, list, since, intakes); err != nil {
@@ -113,7 +113,7 @@ func runRedrive(cmd *cobra.Command, o *redriveOptions, args []string) error {
 		return []string{strconv.Itoa(int(d.Partition)) + "/" + d.Offset, d.Reason, dash(idText(d.Task)), dash(text.Shorten(d.To, 60)), d.Done, dash(text.Shorten(d.Why, 160))}
 	})
 	if n := redrive.CountRefused(list); err == nil && o.execute && len(named) > 0 && n > 0 {
-		return exit(exitRefused, "%d of %d named dead letters can't be written again; WHY says the reason of each", n, len(list))
+		return exit(exitRefused, "%d of %d named dead letters can't be written again; the column WHY gives each reason", n, len(list))
 	}
 	return err
 }

@@ -42,7 +42,7 @@ ago).
 'waybill replay --at TIME' shows all tasks as they were at a past time: the number in each state, the owner of
 each partition, and the open tasks. Tasks with an event that can't be read because of corruption on a
 broker's disk are left out and named; the exit code is then 7. All tasks are kept in memory, up to
---max-memory; a console answers the same from its index on disk (GET /api/v1/as-of).
+--max-memory; a console answers the same query from its index on disk (GET /api/v1/as-of).
 
 Nothing is written. With --file the events come from a file of 'waybill export'; no broker is needed.`,
 		Example: `  waybill replay order-1 --until 6
@@ -200,13 +200,13 @@ func runReplayAt(cmd *cobra.Command, o *replayOptions) error {
 	case err != nil:
 		return err
 	case o.at == "":
-		return usage("--at: an instant, or a duration back from now (15m)")
+		return usage("--at: must be an instant, or a duration back from now (15m)")
 	}
 	if o.until != "" || o.states {
 		return usage("--until and --states need a task's id")
 	}
 	if o.memory < 1 {
-		return usage("--max-memory %d: at least 1 MiB", o.memory)
+		return usage("--max-memory %d: must be at least 1 MiB", o.memory)
 	}
 	if err := o.api.refuseConsole("replay --at"); err != nil {
 		return err

@@ -22,9 +22,9 @@ import (
 func newSchedule() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "schedule",
-		Short: "Validate, apply, list, pause, trigger and delete schedules, which start tasks by the clock",
+		Short: "Validate, apply, list, pause, trigger and delete schedules, which start tasks at set times",
 		Long: `Validate, apply, list, pause, trigger and delete schedules. A schedule starts a task at each of its instants,
-by cron in a time zone or at an interval. A supervisor starts them; another one continues if that is killed.`,
+by cron in a time zone or at an interval. A supervisor starts the tasks. If it is killed, another one continues.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -77,9 +77,9 @@ func newScheduleApply() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply FILE...",
 		Short: "Write schedules to the log",
-		Long: `Write schedules to the log: all or none. All files are checked first. A schedule that has the name already is replaced. If
-its rule (cron, every, zone) is the same, it goes on where it was; otherwise instants count from now on. A paused
-schedule stays paused.`,
+		Long: `Write schedules to the log: all or none. All files are checked first. An existing schedule with the same name is
+replaced. If its rule (cron, every, zone) is unchanged, it continues where it was; otherwise instants count from now
+on. A paused schedule stays paused.`,
 		Example: `  waybill schedule apply docs/examples/reminder/monday.schedule.yaml`,
 		Args:    atLeastOneFile,
 		RunE: func(cmd *cobra.Command, files []string) error {
@@ -110,7 +110,7 @@ schedule stays paused.`,
 func scheduleError(err error) error {
 	switch {
 	case errors.Is(err, schedule.ErrNotFound):
-		return exit(exitNotFound, "%w; `waybill schedule list` shows those that there are", err)
+		return exit(exitNotFound, "%w; `waybill schedule list` lists the existing ones", err)
 	case errors.Is(err, schedule.ErrBadRange), errors.Is(err, schedule.ErrTooManyRequests), errors.Is(err, schedule.ErrUnusable):
 		return exit(exitRefused, "%w", err)
 	}
@@ -120,7 +120,7 @@ func scheduleError(err error) error {
 func newSchedulePause() *cobra.Command {
 	return newNamedChange(events.ScheduleDefinition, pauseNamed, &cobra.Command{
 		Use:     "pause NAME",
-		Short:   "Pause a schedule: it has no instants until it is resumed",
+		Short:   "Pause a schedule: its instants start no tasks until it is resumed",
 		Example: "  waybill schedule pause nightly-settlement --why 'the bank is closed'",
 	})
 }
@@ -129,7 +129,7 @@ func newScheduleResume() *cobra.Command {
 	return newNamedChange(events.ScheduleDefinition, resumeNamed, &cobra.Command{
 		Use:     "resume NAME",
 		Short:   "Resume a schedule: instants count from now on",
-		Long:    "Resume a schedule. Instants count from now on: those of the pause have no tasks; `waybill schedule backfill` starts them.",
+		Long:    "Resume a schedule. Instants count from now on. Those of the pause get no tasks; `waybill schedule backfill` starts them.",
 		Example: "  waybill schedule resume nightly-settlement",
 	})
 }
@@ -137,7 +137,7 @@ func newScheduleResume() *cobra.Command {
 func newScheduleDelete() *cobra.Command {
 	return newNamedChange(events.ScheduleDefinition, deleteNamed, &cobra.Command{
 		Use:     "delete NAME",
-		Short:   "Delete a schedule: its tasks go on",
+		Short:   "Delete a schedule: its tasks continue",
 		Example: "  waybill schedule delete nightly-settlement",
 	})
 }
@@ -268,8 +268,8 @@ func newScheduleTrigger() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "trigger NAME",
 		Short: "Start a task of a schedule now",
-		Long: `Start a task of a schedule now. It starts also if the schedule is paused, and while other tasks of it run. Its
-instant is the time of the request.`,
+		Long: `Start a task of a schedule now, even if the schedule is paused or other tasks of it are running. Its instant is the
+time of the request.`,
 		Example: "  waybill schedule trigger nightly-settlement --why 'the file came late'",
 		Args:    arguments("a schedule's name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -314,8 +314,8 @@ func newScheduleBackfill() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "backfill NAME --from INSTANT --to INSTANT",
 		Short: "Start the tasks of past instants of a schedule",
-		Long: `Start the tasks of the instants of a schedule from --from on, up to --to, which isn't one of them. An instant that
-has a task already gets no second one. With overlap: allow the tasks start at once, otherwise one after another.`,
+		Long: `Start the tasks of a schedule's instants, from --from (inclusive) to --to (exclusive). An instant that already has a
+task gets no second one. With overlap: allow, all tasks start at once; otherwise they run one after another.`,
 		Example: "  waybill schedule backfill nightly-settlement --from 2026-11-01T00:00:00Z --to 2026-11-08T00:00:00Z",
 		Args:    arguments("a schedule's name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -343,7 +343,7 @@ has a task already gets no second one. With overlap: allow the tasks start at on
 	t.flags(cmd)
 	t.changes(cmd)
 	cmd.Flags().StringVar(&from, "from", "", "first instant, RFC 3339 (required)")
-	cmd.Flags().StringVar(&to, "to", "", "end of the instants, RFC 3339 (required)")
+	cmd.Flags().StringVar(&to, "to", "", "end of the instants, exclusive, RFC 3339 (required)")
 	commandLineOnly(cmd.Flags(), "from", "to")
 	return cmd
 }

@@ -55,7 +55,7 @@ func (r *roleFlags) flags(cmd *cobra.Command, state bool) {
 func (r *roleFlags) logger() (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(r.logLevel)); err != nil {
-		return nil, usage("--log-level %q: debug, info, warn or error", r.logLevel)
+		return nil, usage("--log-level %q: must be debug, info, warn or error", r.logLevel)
 	}
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})), nil
 }
@@ -76,7 +76,7 @@ func (r *roleFlags) check() error {
 		case d.value < 0:
 			return usage("--%s %s: must not be negative", d.flag, d.value)
 		case d.value != 0 && (d.value < timeoutLeast || d.value > timeoutMost):
-			return usage("--%s %s: %s to %s", d.flag, d.value, timeoutLeast, timeoutMost)
+			return usage("--%s %s: must be %s to %s", d.flag, d.value, timeoutLeast, timeoutMost)
 		}
 	}
 	if r.metricsListen == "" {
@@ -158,7 +158,7 @@ func checkScheduler(r *roleFlags, o *instance.SchedulerOptions) error {
 		return err
 	}
 	if o.Workers < 1 {
-		return usage("--workers %d: 1 or more", o.Workers)
+		return usage("--workers %d: must be 1 or more", o.Workers)
 	}
 	return checkMaxRunnable(o.MaxRunnable)
 }

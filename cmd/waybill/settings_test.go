@@ -246,7 +246,7 @@ func TestRepeatedSettings(t *testing.T) {
 // have no effect on demo, and up would ignore WAYBILL_TOKENS and serve its console without authentication.
 func TestUpAndDemoTakeSettings(t *testing.T) {
 	for _, tc := range []struct{ command, name, value, want string }{
-		{"demo", "WAYBILL_TASKS", "0", "--tasks 0: 1 to"}, {"demo", "WAYBILL_FAULTS", "many", `--faults "many"`},
+		{"demo", "WAYBILL_TASKS", "0", "--tasks 0: must be 1 to"}, {"demo", "WAYBILL_FAULTS", "many", `--faults "many"`},
 		{"up", "WAYBILL_TOKENS", "no-such-file", "no-such-file"}, {"up", "WAYBILL_KAFKA_LISTEN", "192.0.2.1:9092", "is reachable from other machines"},
 		{"up", "WAYBILL_PARTITIONS", "0", "--partitions 0"},
 	} {

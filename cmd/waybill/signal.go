@@ -33,7 +33,7 @@ Signals with the same task, name and --id are one signal. Without --id the signa
 it again is another signal.
 
 The command prints the partition and offset of the signal as soon as all in-sync replicas have it. What
-becomes of it is in the timeline of the task. If no step can take it, it is a dead letter with the reason.`,
+happens to it is in the timeline of the task. If no step can take it, it becomes a dead letter with the reason.`,
 		Example: `  waybill signal order-7 approved --data '{"yes":true}' --id click-1 --by alice
   waybill signal order-7 delivered --data @receipt.json`,
 		Args: arguments("a task's id", "a signal's name"),
@@ -43,7 +43,7 @@ becomes of it is in the timeline of the task. If no step can take it, it is a de
 	f := cmd.Flags()
 	f.StringVar(&o.data, "data", "null", "data of the signal: JSON, or @FILE")
 	f.StringVar(&o.id, "id", "", "id of the signal; repeating it has no second effect (default: a new UUID)")
-	f.StringVar(&o.by, "by", "", "who sends the signal (default: user and host); recorded as by_claimed, because Kafka doesn't tell which principal wrote a record")
+	f.StringVar(&o.by, "by", "", "who sends the signal (default: user and host); recorded as by_claimed, because Kafka doesn't record which principal wrote a record")
 	return cmd
 }
 

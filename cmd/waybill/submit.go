@@ -54,8 +54,8 @@ is one submission:
 
   {"id", "workflow", "version"?, "input", "reply_to"?, "priority"?, "labels"?, "complete_by"?}
 
-All lines are checked before the first is sent. The id is the idempotency key: submitting the same order
-again has no effect, and another order under a used id is refused.
+All lines are checked before the first is sent. The id is the idempotency key: sending the same submission
+again has no effect, and a different submission with a used id is refused.
 
 The command prints the partition and offset of each submission as soon as all in-sync replicas have it.
 With --wait it waits for the end of every task. Exit code 4: a task is held. 5: undone or cancelled.
@@ -102,7 +102,7 @@ func runSubmit(cmd *cobra.Command, o *submitOptions) error {
 		return err
 	}
 	if o.timeout != 0 && !o.wait || o.timeout < 0 {
-		return usage("--timeout %s: a positive duration, with --wait", o.timeout)
+		return usage("--timeout %s: must be a positive duration, with --wait", o.timeout)
 	}
 	subs, err := o.submissions(cmd)
 	if err != nil {

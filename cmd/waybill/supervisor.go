@@ -25,7 +25,7 @@ Run one or more processes: Kafka's consumer group protocol divides the partition
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if sweep < supervisor.MinSweepInterval || sweep > supervisor.MaxSweepInterval {
-				return usage("--sweep-interval %s: %s to %s", sweep, supervisor.MinSweepInterval, supervisor.MaxSweepInterval)
+				return usage("--sweep-interval %s: must be %s to %s", sweep, supervisor.MinSweepInterval, supervisor.MaxSweepInterval)
 			}
 			return r.runRole(cmd, "supervisor", func(ctx context.Context, n *instance.Instance) error { return n.StartSupervisor(ctx, sweep) })
 		},

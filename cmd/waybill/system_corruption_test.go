@@ -67,7 +67,7 @@ func TestCorruptBatchHidesNothingElse(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel() // it mostly waits
 	s, console := openCorruptTask(t)
-	const corruption = "the records 1 to 1 (of \"torn\") aren't as they were written"
+	const corruption = "the records 1 to 1 (of \"torn\") are corrupt"
 
 	var line struct {
 		Lines      []events.Line `json:"lines"`

@@ -48,7 +48,7 @@ func TestUpTrickle(t *testing.T) {
 		t.Errorf("no dead letters:\n%s", out)
 	}
 	u.process.stop(t)
-	if _, note, code := runWaybill(t, nil, "up", "--rate", "1", "--data-dir", t.TempDir()); code != exitUsage || !strings.Contains(note, "--rate goes with --demo") {
+	if _, note, code := runWaybill(t, nil, "up", "--rate", "1", "--data-dir", t.TempDir()); code != exitUsage || !strings.Contains(note, "--rate needs --demo") {
 		t.Errorf("exit code %d, %s", code, note)
 	}
 }

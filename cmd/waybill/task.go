@@ -68,7 +68,7 @@ func checkStates(states []string) error {
 		if s == "held" {
 			states[i] = string(events.StateError)
 		} else if !slices.Contains(events.TaskStates, events.TaskState(s)) {
-			return usage("--state %q: one of %v", s, events.TaskStates)
+			return usage("--state %q: must be one of %v", s, events.TaskStates)
 		}
 	}
 	return nil
@@ -303,7 +303,7 @@ func runTaskWait(cmd *cobra.Command, o *taskWaitOptions, args []string) error {
 		return err
 	}
 	if o.timeout < 0 {
-		return usage("--timeout %s: a positive duration", o.timeout)
+		return usage("--timeout %s: must be a positive duration", o.timeout)
 	}
 	whole := cmd.Context()
 	ctx, cancel := waitContext(whole, o.timeout)

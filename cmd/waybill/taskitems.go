@@ -25,11 +25,11 @@ func newTaskItems() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "items ID [STEP]",
 		Short: "List the items of a step with for_each",
-		Long: `List the items of a step with for_each, in their order: where each is, and its task. STEP can be left out if
+		Long: `List the items of a step with for_each, in order, each with its state and its task. STEP can be left out if
 the task has one such step.
 
 Each item is a task of its own: 'waybill timeline' and 'waybill task why' take the id in the column TASK. A list
-of tasks hides the tasks of items; 'waybill task list --parent ID' has them.`,
+of tasks hides the tasks of items; 'waybill task list --parent ID' shows them.`,
 		Example: `  waybill task items picking-7 pick
   waybill task items picking-7 --state held`,
 		Args: cobra.MatchAll(severalArguments("a task's id"), func(cmd *cobra.Command, args []string) error {

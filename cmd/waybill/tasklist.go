@@ -63,7 +63,7 @@ exit code is then 7, and likewise if a partition can't be read.`,
 	o.fileFlag(cmd)
 	f := cmd.Flags()
 	f.StringVar(&o.idPrefix, "id-prefix", "", "only tasks whose id begins with this, in the order of ids")
-	f.StringSliceVar(&o.states, "state", nil, "only tasks in one of these states; held is the state error of JSON")
+	f.StringSliceVar(&o.states, "state", nil, "only tasks in one of these states; held is shown as error in JSON")
 	f.StringVar(&o.workflow, "workflow", "", "only tasks of a workflow: NAME or NAME/VERSION")
 	f.Var(&o.labels, "label", "only tasks with this label, `NAME=VALUE` (repeatable: all must match)")
 	f.StringVar(&o.inError, "step-in-error", "", "only tasks in which this step is held")
@@ -101,10 +101,10 @@ func (o *taskListOptions) check() error {
 	}
 	name, version, versioned := strings.Cut(o.workflow, "/")
 	if n, err := strconv.Atoi(version); o.workflow != "" && name == "" || versioned && (err != nil || n < 1) {
-		return usage("--workflow %q: NAME or NAME/VERSION", o.workflow)
+		return usage("--workflow %q: must be NAME or NAME/VERSION", o.workflow)
 	}
 	if o.within < 0 {
-		return usage("--due-within %s: a positive duration", o.within)
+		return usage("--due-within %s: must be a positive duration", o.within)
 	}
 	if o.count && o.max != limitNotGiven {
 		return usage("--count counts all tasks that match: omit --limit")

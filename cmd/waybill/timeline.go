@@ -30,8 +30,8 @@ func newTimeline() *cobra.Command {
 		Long: `Show every event of a task, in the order of the log, with partition and offset. Use it to see what happened
 and when.
 
-WAIT is the time from when an attempt could start to its start: its backoff is part of it, a hold is not.
-WORK is the time that the agent took, LEFT what was left until the deadline, and INSTANCE the process of the
+WAIT is the time from when an attempt could start until it started, including its backoff but not a hold.
+WORK is the time that the agent took, LEFT the time left until the deadline, and INSTANCE the process of the
 agent that replied.
 
 A record of the task that is not a valid event is shown with type 'unreadable', with a note that says why; so is

@@ -44,9 +44,9 @@ func (o *treeFlags) check(cmd *cobra.Command, ids []string, follow bool) error {
 	case o.tree && len(ids) > 1:
 		return usage("--tree shows one task with its children; %d ids are given", len(ids))
 	case o.tasks < 1 || o.tasks > consoleapi.PageSizeMax:
-		return usage("--tasks %d: 1 to %d", o.tasks, consoleapi.PageSizeMax)
+		return usage("--tasks %d: must be 1 to %d", o.tasks, consoleapi.PageSizeMax)
 	case o.items < 1 || o.items > consoleapi.PageSizeMax:
-		return usage("--items %d: 1 to %d", o.items, consoleapi.PageSizeMax)
+		return usage("--items %d: must be 1 to %d", o.items, consoleapi.PageSizeMax)
 	}
 	return nil
 }

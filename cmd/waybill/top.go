@@ -46,7 +46,7 @@ their owners and lag, and the newest alerts. It queries a console; start one wit
 
 On a terminal the view is refreshed until interrupted (exit code 130) and cut to fit: partitions with
 the greatest lag are shown. While the console doesn't answer, the last view stays. With --once, or if the
-output is no terminal, one view is printed.`,
+output isn't a terminal, one view is printed.`,
 		Example: `  waybill top
   waybill top --once --api https://console.example:8443 --api-token-file token`,
 		Args: noArguments,
@@ -62,7 +62,7 @@ output is no terminal, one view is printed.`,
 
 func runTop(cmd *cobra.Command, o *topOptions) error {
 	if o.every < 100*time.Millisecond {
-		return usage("--every %s: 100ms or more", o.every)
+		return usage("--every %s: must be 100ms or more", o.every)
 	}
 	c, err := o.client(cmd)
 	if err != nil {

@@ -30,11 +30,11 @@ func newTopicsCreate() *cobra.Command {
 		Use:   "create",
 		Short: "Create the topics of a namespace that don't exist",
 		Long: `Create the topics of a namespace that don't exist, with the request topics of agents that workflows name.
-Run it once before the first role, and again when you like: existing topics are not changed.
+Run it once before the first role starts. It can be run again: existing topics are not changed.
 
 Replication is 3 with 2 in-sync replicas; on a cluster with fewer brokers it is lower, and the output says
-so. Timestamps are LogAppendTime. Inboxes keep records until they are consumed. 'waybill topics check' says
-whether existing topics are good enough.`,
+so. Timestamps are LogAppendTime. Inboxes keep records until they are consumed. 'waybill topics check' checks
+existing topics.`,
 		Example: `  waybill topics create --brokers kafka:9092 --partitions 12`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -47,7 +47,7 @@ whether existing topics are good enough.`,
 				return err
 			}
 			if replication < 0 {
-				return usage("--replication %d: at least 1", replication)
+				return usage("--replication %d: must be at least 1", replication)
 			}
 			admin, applied, err := openTopics(cmd, &conn)
 			if err != nil {
@@ -82,7 +82,7 @@ whether existing topics are good enough.`,
 // use.
 func requestTopics(agents []string, partitions int32) (map[string]int32, error) {
 	if partitions < 1 {
-		return nil, usage("--agent-partitions %d: at least 1", partitions)
+		return nil, usage("--agent-partitions %d: must be at least 1", partitions)
 	}
 	topics := map[string]int32{}
 	for _, name := range agents {
@@ -115,7 +115,7 @@ func partitionsAsked(cmd *cobra.Command, value int32) (int32, error) {
 		return 0, nil
 	}
 	if value < 1 {
-		return 0, usage("--partitions %d: at least 1", value)
+		return 0, usage("--partitions %d: must be at least 1", value)
 	}
 	return value, nil
 }
@@ -124,8 +124,8 @@ func newTopicsCheck() *cobra.Command {
 	var conn connection
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Compare topics with what they should be",
-		Long: `Compare the topics of a namespace with what they should be: partitions, replication, in-sync replicas,
+		Short: "Check topics against the expected settings",
+		Long: `Check the topics of a namespace against the expected settings: partitions, replication, in-sync replicas,
 retention, timestamps, leader election. Print each finding with its fix. Exit code 1 if a topic is weaker
 than it should be.`,
 		Example: `  waybill topics check --brokers kafka:9092`,

@@ -41,11 +41,11 @@ func newUp() *cobra.Command {
 		Use:   "up",
 		Short: "Run everything in one process, with persistent data and a Kafka port",
 		Long: `Run all roles in one process on an embedded broker, with data in --data-dir. It serves the web console, and
-the Kafka protocol on a loopback port for any client. Use it for development and trying out, on one
+the Kafka protocol on a loopback port for any client. Use it for development and evaluation, on one
 machine. In production, run the roles against your own Kafka cluster.
 
 With --demo an order is submitted every two seconds, of the workflow quick-order, which has short deadlines. A
-quarter of them fails: it is retried, undone or held. One in twenty names a workflow that doesn't exist, and
+quarter of them fail and are retried, undone or held. One in twenty names a workflow that doesn't exist, and
 becomes a dead letter. So every screen of the console soon has something to show. --rate 0 submits none.`,
 		Example: `  waybill up --demo
   waybill up --demo --rate 0
@@ -151,9 +151,9 @@ func (o *upOptions) check() error {
 	}
 	switch {
 	case o.rate != 0 && !o.demo:
-		return usage("--rate goes with --demo")
+		return usage("--rate needs --demo")
 	case !(o.rate >= 0 && o.rate <= demo.TrickleRateMax):
-		return usage("--rate %v: 0 to %d orders a second", o.rate, demo.TrickleRateMax)
+		return usage("--rate %v: must be 0 to %d orders a second", o.rate, demo.TrickleRateMax)
 	}
 	if err := checkListen("kafka-listen", o.listen); err != nil {
 		return err
@@ -205,7 +205,7 @@ func (o *upOptions) local() (local.Options, error) {
 }
 
 func (o *upOptions) printStarted(out io.Writer, sys *local.System) {
-	fmt.Fprintf(out, "Waybill is up, on an embedded broker: for one machine and for trying out.\n")
+	fmt.Fprintf(out, "Waybill is up, on an embedded broker: for development and evaluation on one machine.\n")
 	fmt.Fprintf(out, "  Kafka    %s (any client; topics %s*)\n  data     %s\n", sys.Broker.Addr(), sys.Kafka.Namespace, o.dataDir)
 	fmt.Fprintf(out, "  console  %s (a page for browsers; the API: /api/v1/openapi.json)\n", sys.Console)
 	if sys.Console != "http://"+defaultConsole {

@@ -35,8 +35,8 @@ func newVerify() *cobra.Command {
 
   - each transition happens once and is one that the table of states allows
   - no late reply is accepted, and each timer has one recovery
-  - no attempt is past its budget or before its backoff
-  - undo is complete and in its order
+  - no attempt exceeds its budget or starts before its backoff has ended
+  - undo is complete and in the right order
   - each input is used once
   - no event was changed or lost after it was written
 
@@ -49,8 +49,8 @@ current end. The log is read from --since on; events of other tasks are only cou
 first event was lost.
 
 The hash of an event is in the next event of its task, or in itself if none has to follow. Two changes can't be
-seen: one of the newest event of an open task, until the next event is written, and one by somebody who
-computes all hashes again.
+detected: one of the newest event of an open task, until the next event is written, and one by a writer that
+recomputes all hashes.
 
 With --data-dir it checks the directory of a 'waybill up' that isn't running, or a copy of it, down to the
 checksum of each batch. Corruption on the disk is reported with partition, offset, task and file. A

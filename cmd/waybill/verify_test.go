@@ -262,7 +262,7 @@ func TestVerifyNamesWhatKafkasDiskChanged(t *testing.T) {
 	if code != exitOther || len(got.Faults) != 1 || got.Tasks != 2 || got.Events != 10 || len(got.Timeline) == 0 {
 		t.Fatalf("exit code %d: %+v, %s", code, got, note)
 	}
-	if f := got.Faults[0]; f.Promise != "P2" || f.Task != "edited" || f.Topic != "events" || f.Offset != "8" || !strings.Contains(f.What, "aren't as they were written") {
+	if f := got.Faults[0]; f.Promise != "P2" || f.Task != "edited" || f.Topic != "events" || f.Offset != "8" || !strings.Contains(f.What, "are corrupt") {
 		t.Errorf("%+v", f)
 	}
 	cmd := exec.Command(filepath.Join(binary(t), "waybill"), "timeline", "edited", "--api", "off", "--brokers", cfg.Brokers[0])

@@ -19,11 +19,11 @@ func newTaskWhy() *cobra.Command {
 		Use:   "why ID",
 		Short: "Show why a task doesn't advance, since when, and what would unblock it",
 		Long: `Show why a task doesn't advance, since when, and what would unblock it. If several steps wait, the reason
-is that of the step that is blocked most; the others are listed.
+of the most seriously blocked step is given; the others are listed.
 
   unreadable     an event of the task is unreadable
   hold           the task is held: an operator has to decide
-  no_live_agent  a step could start, but nobody reads the agent's requests
+  no_live_agent  a step could start, but no process reads the agent's requests
   cool_down      a step waits for its cool-down
   waiting_retry  a step waits for its backoff
   capacity       a step could start, but the agent has enough to do
@@ -38,8 +38,8 @@ is that of the step that is blocked most; the others are listed.
   upstream_step  a step waits for other steps
   ended          the task has ended
 
-If a step waits for a child task or for items, or failed because of one, the way goes on into that task, down to
-the cause. Of items that run, that with the most failed attempts is followed.
+If a step waits for a child task or for items, or failed because of one, that task is explained too, down to the
+cause. Among running items, the one with the most failed attempts is followed.
 
 With --file the state of agents is unknown.`,
 		Example: `  waybill task why order-7`,

@@ -184,8 +184,8 @@ func newWorkflowList() *cobra.Command {
 		Long: `List the workflow definitions in the log, with their agents. New tasks get the newest version that isn't
 deprecated, unless they name one.
 
-With --in-use it lists the versions that can't be deleted: those of open tasks, and those that a schedule, an
-intake or a step of another workflow starts tasks of.`,
+With --in-use it lists the versions that can't be deleted: open tasks use them, or a schedule, an intake or a step of
+another workflow starts such tasks.`,
 		Example: `  waybill workflow list
   waybill workflow list --in-use`,
 		Args: noArguments,
@@ -198,7 +198,7 @@ intake or a step of another workflow starts tasks of.`,
 	}
 	t.flags(cmd)
 	api.flags(cmd)
-	cmd.Flags().BoolVar(&inUse, "in-use", false, "only versions that are used, with their open tasks and what starts tasks of them")
+	cmd.Flags().BoolVar(&inUse, "in-use", false, "only versions that are used, with their open tasks and what starts such tasks")
 	commandLineOnly(cmd.Flags(), "in-use")
 	return cmd
 }
@@ -240,7 +240,7 @@ func newWorkflowGraph() *cobra.Command {
 (its newest version unless one is given).
 
 An SVG has the layout that the console shows. It needs no other file, and follows the reader's light or dark
-setting. Past 200 steps, ranks of steps are folded to one box.`,
+setting. Past 200 steps, ranks of steps are folded into one box.`,
 		Example: `  waybill workflow graph workflow/order.yaml
   waybill workflow graph order/1 --format mermaid
   waybill workflow graph order --format svg > order.svg`,
@@ -292,7 +292,7 @@ func (t *tool) loggedDefinition(cmd *cobra.Command, what string) (*registry.Defi
 	}
 	switch d := registry.Find(list, what); {
 	case d == nil:
-		return nil, exit(exitNotFound, "no workflow %q in the log%s; `waybill workflow list` shows those that there are", what, meantDefinitions(what, list))
+		return nil, exit(exitNotFound, "no workflow %q in the log%s; `waybill workflow list` lists the existing ones", what, meantDefinitions(what, list))
 	case d.Definition == nil:
 		return nil, fmt.Errorf("%s can't be used: %s", d.Key(), d.Fault)
 	default:

@@ -27,12 +27,12 @@ func newWorkflowDelete() *cobra.Command {
 	var o workflowDeleteOptions
 	cmd := &cobra.Command{
 		Use:   "delete NAME/VERSION",
-		Short: "Delete a definition that no open task has",
+		Short: "Delete a definition that no open task uses",
 		Long: `Delete a workflow definition. New submissions that name the version are refused afterwards, and submissions
-without a version get the newest one that is left. The command is refused (exit code 8) while open tasks have the
+without a version get the newest one that is left. The command is refused (exit code 8) while open tasks use the
 version, or if a schedule, an intake or a step of another workflow starts tasks of it: they name the version, or
-it is the last one. A task that was submitted at the same moment goes on: schedulers keep a copy for it. The version can
-be applied again with the same body only.
+it is the last one. A task that is submitted at the same moment continues: schedulers keep a copy of the definition
+for it. The version can be applied again only with the same body.
 
 On a terminal it asks for confirmation; elsewhere --yes is required.`,
 		Example: `  waybill workflow delete notice/1 --yes`,
@@ -130,7 +130,7 @@ func refuseIfUsed(cmd *cobra.Command, l *logbook, name string, version int) erro
 			ids = append(ids, idText(open[i].ID))
 		}
 		slices.Sort(ids)
-		return exit(exitRefused, "%d open tasks have %s/%d (%s): migrate them, or delete it when they have ended; `waybill task list --workflow %s/%d` shows them",
+		return exit(exitRefused, "%d open tasks use %s/%d (%s): migrate them, or delete it when they have ended; `waybill task list --workflow %s/%d` shows them",
 			len(ids), name, version, strings.Join(ids[:min(len(ids), openNamed)], ", "), name, version)
 	})
 }

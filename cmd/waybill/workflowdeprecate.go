@@ -26,11 +26,11 @@ func newWorkflowDeprecate() *cobra.Command {
 	var o workflowDeprecateOptions
 	cmd := &cobra.Command{
 		Use:   "deprecate NAME VERSION",
-		Short: "Keep new tasks from a version unless they name it",
+		Short: "Stop new tasks from getting a version unless they name it",
 		Long: `Deprecate a version of a workflow. Submissions without a version get the newest version that isn't deprecated.
-So do schedules, intakes and steps that name none. Those that name a deprecated version are accepted, with a notice of
-'waybill submit', 'waybill schedule apply' and 'waybill intake apply'; 'waybill doctor' lists such schedules and intakes.
-Its tasks go on. If all versions are deprecated, submissions without a version are refused.`,
+So do schedules, intakes and steps that name none. Those that name a deprecated version are accepted: 'waybill submit',
+'waybill schedule apply' and 'waybill intake apply' print a note, and 'waybill doctor' lists such schedules and intakes.
+Tasks of the version continue. If all versions are deprecated, submissions without a version are refused.`,
 		Example: `  waybill workflow deprecate order 2 --why 'it charges twice; use 3'
   waybill workflow deprecate order/2 --undo --why 'version 3 is worse'`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -45,8 +45,8 @@ Its tasks go on. If all versions are deprecated, submissions without a version a
 	}
 	o.tool.flags(cmd)
 	f := cmd.Flags()
-	f.BoolVar(&o.undo, "undo", false, "take the deprecation back")
-	f.StringVar(&o.who, "who", "", "who does it (default: user and host); it isn't verified")
+	f.BoolVar(&o.undo, "undo", false, "revoke the deprecation")
+	f.StringVar(&o.who, "who", "", "who makes the change (default: user and host); it isn't verified")
 	f.StringVar(&o.why, "why", "", "reason, recorded in the log (required)")
 	commandLineOnly(f, "undo", "who", "why")
 	return cmd

@@ -72,6 +72,6 @@ func printWorkflowDiff(out io.Writer, d *workflowDiff) error {
 	if len(d.Obstacles) > 0 {
 		return nil
 	}
-	_, err := fmt.Fprintf(out, "All open tasks of version %d can be migrated to version %d, if their time isn't over\n", d.From, d.To)
+	_, err := fmt.Fprintf(out, "All open tasks of version %d can be migrated to version %d, unless their complete-by has passed\n", d.From, d.To)
 	return err
 }

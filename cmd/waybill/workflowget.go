@@ -23,7 +23,7 @@ func newWorkflowGet() *cobra.Command {
 		Short: "Print a definition in the log",
 		Long: `Print a definition in the log: its newest version unless one is given, and a deleted one as long as the log
 has it. It is printed as YAML, which 'waybill workflow validate' and 'apply' read. Comments aren't kept.
-With -o json it has what the HTTP API answers: the canonical form, and the graph of the steps.`,
+-o json prints what the HTTP API returns: the canonical form, and the graph of the steps.`,
 		Example: `  waybill workflow get order
   waybill workflow get order 1 -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {

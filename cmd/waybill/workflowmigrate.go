@@ -30,15 +30,15 @@ func newWorkflowMigrate() *cobra.Command {
 	var o workflowMigrateOptions
 	cmd := &cobra.Command{
 		Use:   "migrate NAME --to VERSION",
-		Short: "Give open tasks another version of their workflow",
-		Long: `Give the open tasks of a workflow another version, if what happened to them fits it: the version has every step
+		Short: "Move open tasks to another version of their workflow",
+		Long: `Move the open tasks of a workflow to another version, if their history fits it: the version has every step
 that has begun, as the same work of the same agent, and no step has begun before one that it needs. Running
-attempts go on. What a migration means for each state of a step: docs/guides/changing-definitions.md.
+attempts continue. docs/guides/changing-definitions.md says what a migration means for each state of a step.
 
-Without --execute it is a dry run: the schedulers answer for each task whether they would migrate it, and why not,
-and change nothing. With --execute it is a batch as with resubmit --filter: it asks for confirmation (or needs
---yes), migrates --canary tasks first, and stops if one is held by that. Tasks that don't fit are refused and
-stay as they are: exit code 8. A migration to the version before takes it back.`,
+Without --execute it is a dry run: the schedulers answer for each task whether they would migrate it, and if not,
+why. They change nothing. With --execute it is a batch as with resubmit --filter: it asks for confirmation (or needs
+--yes), migrates --canary tasks first, and stops if a migration leaves one held. Tasks that don't fit are refused
+and not changed: exit code 8. To revert a migration, migrate back to the previous version.`,
 		Example: `  waybill workflow migrate order --to 2
   waybill workflow migrate order --to 2 --from 1 --filter 'state:held' --execute --why 'version 2 has the right address'`,
 		Args: arguments("a workflow's name"),
@@ -63,9 +63,9 @@ func (o *workflowMigrateOptions) run(cmd *cobra.Command, name string) error {
 	case o.from == o.to:
 		return usage("--from %d: it is the version to migrate to", o.from)
 	case strings.ContainsAny(name, " /"):
-		return usage("%q: a workflow's name, without a version; --from selects one", name)
+		return usage("%q: must be a workflow's name, without a version; --from selects one", name)
 	case !o.execute && onCommandLine(cmd, "canary"):
-		return usage("--canary goes with --execute")
+		return usage("--canary needs --execute")
 	}
 	if !o.execute {
 		o.why, o.plan.Canary, o.yes = cmp.Or(o.why, dryRunWhy), 0, true

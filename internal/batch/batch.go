@@ -41,11 +41,11 @@ type Plan struct {
 func (p *Plan) Check() error {
 	switch {
 	case p.Rate < 0 || math.IsNaN(p.Rate) || math.IsInf(p.Rate, 0):
-		return fmt.Errorf("rate %v: a number of commands in a second; 0: no bound", p.Rate)
+		return fmt.Errorf("rate %v: must be a number of commands per second; 0: no limit", p.Rate)
 	case p.Canary < 0 || p.Canary > CanaryMax:
-		return fmt.Errorf("canary %d: 0 to %d tasks", p.Canary, CanaryMax)
+		return fmt.Errorf("canary %d: must be 0 to %d tasks", p.Canary, CanaryMax)
 	case p.Canary > 0 && p.CanaryWithin <= 0:
-		return fmt.Errorf("canary within %s: a positive duration", p.CanaryWithin)
+		return fmt.Errorf("canary within %s: must be a positive duration", p.CanaryWithin)
 	}
 	return nil
 }
@@ -68,7 +68,7 @@ const (
 type Result struct {
 	Task      string           `json:"task" jsonschema:"The task's id."`
 	RequestID string           `json:"request_id" jsonschema:"The request id of its command."`
-	Status    Status           `json:"status" jsonschema:"What became of the task."`
+	Status    Status           `json:"status" jsonschema:"The result of the task."`
 	State     events.TaskState `json:"state,omitempty" jsonschema:"The state of the task, as last seen. Absent: it wasn't seen."`
 	Why       string           `json:"why,omitempty" jsonschema:"Why it was refused, isn't answered, or is held again."`
 }
@@ -302,7 +302,7 @@ func (b *Batch) Observed(task string, v *events.TaskView) {
 	r.Status, r.Why = fate, why
 	delete(b.looks, i)
 	if fate == Recurred {
-		b.stop(fmt.Sprintf("it recurs: %s is held again (%s)", task, why))
+		b.stop(fmt.Sprintf("the fault recurred: %s is held again (%s)", task, why))
 	}
 }
 

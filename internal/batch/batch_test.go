@@ -106,7 +106,7 @@ func TestRecursInTheSample(t *testing.T) {
 	})
 	b := New("b-1", resubmit, Plan{Rate: 5, Canary: 1, CanaryWithin: time.Minute}, held(200), nil)
 	w.run(t, b)
-	if why, _ := b.Stopped(); why != "it recurs: o-30 is held again (tries_exhausted)" || b.Count()[Waiting] < 150 {
+	if why, _ := b.Stopped(); why != "the fault recurred: o-30 is held again (tries_exhausted)" || b.Count()[Waiting] < 150 {
 		t.Errorf("%v: %q", b.Count(), why)
 	}
 }

@@ -74,11 +74,11 @@ func (k *Kept) Page(from int, status Status, limit int) (list []Result, next int
 // Errors of those who keep batches.
 var (
 	// ErrNotRead: the process hasn't read the topic of batches to its end yet.
-	ErrNotRead = errors.New("the topic of batches isn't read yet")
+	ErrNotRead = errors.New("the topic of batches has not been read yet")
 	// ErrOther: another batch has the id.
 	ErrOther = errors.New("another batch has this id")
 	// ErrTooMany: ActiveMax batches haven't ended.
-	ErrTooMany = fmt.Errorf("%d batches haven't ended yet, and there can't be more", ActiveMax)
+	ErrTooMany = fmt.Errorf("%d batches haven't ended yet, the maximum: wait until one ends, or stop one", ActiveMax)
 	// ErrEnded: the batch has ended.
 	ErrEnded = errors.New("the batch has ended")
 )

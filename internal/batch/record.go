@@ -155,7 +155,7 @@ func (m *Records) StopRequested(id string, s StopRequest) (events.Record, error)
 // Ended returns the record of an end.
 func (m *Records) Ended(id string, e End) (events.Record, error) { return m.record(TypeEnded, id, e) }
 
-var errNoRecord = errors.New("it is no record of a batch")
+var errNoRecord = errors.New("it is not a record of a batch")
 
 // decode returns the content of a record.
 func decode(r *events.Record) (v any, err error) {

@@ -159,7 +159,7 @@ func (s *Service) Create(ctx context.Context, o batch.Order, targets []batch.Tar
 	k := s.fold.Find(o.ID)
 	switch {
 	case k == nil:
-		return nil, false, fmt.Errorf("the batch %s was written, and isn't in the topic: was it deleted?", o.ID)
+		return nil, false, fmt.Errorf("the batch %s was written, but isn't in the topic: was it deleted?", o.ID)
 	case k.Draft != o.Draft && !k.Same(&o):
 		return nil, false, batch.ErrOther
 	}

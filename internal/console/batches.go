@@ -49,7 +49,7 @@ type batchStatus batch.Status
 
 func (s *batchStatus) UnmarshalText(text []byte) error {
 	if *s = batchStatus(text); !slices.Contains(batch.Statuses, batch.Status(text)) {
-		return fmt.Errorf("one of %v", batch.Statuses)
+		return fmt.Errorf("must be one of %v", batch.Statuses)
 	}
 	return nil
 }
@@ -91,7 +91,7 @@ func batchError(err error) error {
 	case errors.Is(err, batch.ErrOther), errors.Is(err, batch.ErrTooMany), errors.Is(err, batch.ErrEnded):
 		return refused("%v", err)
 	case err != nil:
-		return unavailable("batches: %v; `waybill doctor` shows what is wrong", err)
+		return unavailable("can't read the batches: %v; `waybill doctor` shows what is wrong", err)
 	}
 	return nil
 }
@@ -214,7 +214,7 @@ func (c *call) createBatch(in *createBatchRequest) (*consoleapi.BatchAnswer, err
 		return answer, err
 	}
 	if answer.Selected == 0 {
-		return nil, unprocessable("no task that the command is for is selected; %d are left out", answer.Left)
+		return nil, unprocessable("no selected task allows the command; %d are left out", answer.Left)
 	}
 	if took := float64(len(targets)) / order.Rate; order.Rate > 0 && took > batchPlanMax.Seconds() {
 		return nil, unprocessable("%d tasks at %v a second would take more than %d days: give a higher rate or select fewer tasks", len(targets), order.Rate, int(batchPlanMax.Hours()/24))
@@ -222,7 +222,7 @@ func (c *call) createBatch(in *createBatchRequest) (*consoleapi.BatchAnswer, err
 	v, created, err := c.cfg.Batches.Create(c.r.Context(), *order, targets)
 	if err != nil {
 		if p := new(consoleapi.Problem); !errors.As(batchError(err), &p) || p.Status != http.StatusConflict {
-			return nil, unavailable("the batch may not have been ordered; order it again with the id %s: %v; `waybill doctor` shows what is wrong", order.ID, err)
+			return nil, unavailable("the batch may not have been written; send it again with the id %s: %v; `waybill doctor` shows what is wrong", order.ID, err)
 		}
 		return nil, batchError(err)
 	}
@@ -264,7 +264,7 @@ func (c *call) batchOrder(b *consoleapi.BatchCommand) (*batch.Order, error) {
 	}
 	switch {
 	case b.Step != "" && b.Command != events.Resubmit, b.Keep && b.Command != events.Cancel, b.Processed && b.Command != events.UndoTask:
-		return nil, badRequest(`"step" goes with resubmit, "keep" with cancel, "processed" with undo`)
+		return nil, badRequest(`"step" is only for resubmit, "keep" for cancel, "processed" for undo`)
 	case b.Processed && c.who.role < UndoProcessed:
 		return nil, c.roleError(c.who, UndoProcessed)
 	case (b.Filter == "") == (len(b.Tasks) == 0):
@@ -278,7 +278,7 @@ func (c *call) batchOrder(b *consoleapi.BatchCommand) (*batch.Order, error) {
 	if b.CanaryWithin != "" {
 		var err error
 		if within, err = time.ParseDuration(b.CanaryWithin); err != nil || within > batch.LifeMax {
-			return nil, badRequest("canary_within %q: a duration (1m), at most %d days", consoleapi.Printable(b.CanaryWithin), int(batch.LifeMax.Hours()/24))
+			return nil, badRequest("canary_within %q: must be a duration (1m), at most %d days", consoleapi.Printable(b.CanaryWithin), int(batch.LifeMax.Hours()/24))
 		}
 	}
 	o.CanaryWithin = within.Milliseconds()
@@ -299,7 +299,7 @@ func (c *call) batchOrder(b *consoleapi.BatchCommand) (*batch.Order, error) {
 func checkMigration(b *consoleapi.BatchCommand) error {
 	switch {
 	case b.Command != events.Migrate && (b.Version != 0 || b.DryRun):
-		return badRequest(`"version" and "dry_run" go with migrate`)
+		return badRequest(`"version" and "dry_run" are only for migrate`)
 	case b.Command == events.Migrate && b.Version < 1:
 		return badRequest(`migrate needs "version", to migrate to`)
 	}

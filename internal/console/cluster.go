@@ -98,7 +98,7 @@ func (c *call) instantOf(at time.Time) *string {
 func (c *call) agents(*noParameters) (*consoleapi.AgentList, error) {
 	sampled, at, err := c.sampledAgents.get(c.r.Context(), time.Now().Add(-sampleMaxAge), c.timeouts.answer)
 	if err != nil {
-		return nil, unavailable("the agents: %v", err)
+		return nil, unavailable("can't describe the agents: %v", err)
 	}
 	list := append([]consoleapi.Agent{}, sampled...)
 	reflected, inFlight := map[int32]int64{}, map[string]int64{}
@@ -121,7 +121,7 @@ func (c *call) agents(*noParameters) (*consoleapi.AgentList, error) {
 func (c *call) partitions(*noParameters) (*consoleapi.PartitionList, error) {
 	scheduling, at, err := c.sampledScheduling.get(c.r.Context(), time.Now().Add(-sampleMaxAge), c.timeouts.answer)
 	if err != nil {
-		return nil, unavailable("the schedulers: %v", err)
+		return nil, unavailable("can't describe the schedulers: %v", err)
 	}
 	l := &consoleapi.PartitionList{Partitions: []consoleapi.Partition{}, SampledAt: c.instantOf(at)}
 	read := c.cfg.Index.Progress()

@@ -105,7 +105,7 @@ func TestSubmissionThatWaits(t *testing.T) {
 	w.waiting = map[string]*Waiting{"early": {Topic: "waybill.tasks", Partition: 1, Offset: 30, Before: 7}}
 	s := w.console(t, nil)
 	for _, what := range []string{"", "/why", "/timeline"} {
-		const want = `task "early" was not consumed by a scheduler yet: its submission waits at waybill.tasks/1/30, behind 7 others`
+		const want = `task "early" has not been consumed by a scheduler yet: its submission waits at waybill.tasks/1/30, behind 7 others`
 		if p := problem(t, ask(t, s, http.MethodGet, api+"/tasks/early"+what, ""), http.StatusNotFound); !strings.HasPrefix(p.Detail, want) {
 			t.Errorf("%s: %s", what, p.Detail)
 		}

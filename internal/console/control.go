@@ -40,7 +40,7 @@ func (c *call) submit(request *submitRequest) (*consoleapi.Submitted, error) {
 	}
 	p := events.Partition([]byte(id), c.cfg.Partitions)
 	if err := c.cfg.Log.Submit(c.r.Context(), order.Record(c.cfg.Namespace, c.cfg.Source)); err != nil {
-		return nil, unavailable("the submission may not have been written; submit it again, it doesn't run twice: %v; `waybill doctor` shows what is wrong", err)
+		return nil, unavailable("the submission may not have been written; submit it again (it doesn't run twice): %v; `waybill doctor` shows what is wrong", err)
 	}
 	c.w.Header().Set("Location", api+consoleapi.TaskPath(id))
 	c.status = http.StatusAccepted
@@ -106,7 +106,7 @@ func (c *call) sameOrder(id string, p int32, order *events.Submission) (bool, er
 	first, corruption, err := c.cfg.Log.ReadAt(c.r.Context(), p, []int64{found.Places[0].Offset})
 	switch {
 	case errors.Is(err, ErrUnavailable):
-		return false, unavailable("the submission was written, but can't check whether task %q existed already: %v; submit it again, it doesn't run twice", consoleapi.Printable(id), err)
+		return false, unavailable("the submission was written, but can't check whether task %q existed already: %v; submit it again (it doesn't run twice)", consoleapi.Printable(id), err)
 	case err != nil:
 		return false, err
 	case len(corruption) > 0:
@@ -216,7 +216,7 @@ func (c *call) control(task taskID, b *consoleapi.CommandBody, x *events.Control
 	case errors.Is(err, ErrNotAcknowledged):
 		return nil, unavailable("the command may not have been written; send it again with request_id %s: %v; `waybill doctor` shows what is wrong", x.RequestID, err)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled): // or the client has gone: the command has been sent all the same
-		return nil, noAnswer("no answer within %s; is a scheduler running? The command stays in the log and counts when one reads it: ask again with request_id %s", c.timeouts.control, x.RequestID)
+		return nil, noAnswer("no answer within %s; is a scheduler running? The command stays in the log and takes effect when one reads it: to wait for its answer, send it again with request_id %s", c.timeouts.control, x.RequestID)
 	case err != nil:
 		return nil, unavailable("the command may not have been written; send it again with request_id %s: %v", x.RequestID, err)
 	case !a.Accepted && a.State == "":

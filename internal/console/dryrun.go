@@ -78,7 +78,7 @@ func (c *call) dryRunFilter(b *consoleapi.DryRunCommand, workflow string) (f pro
 		return f, 0, badRequest("limit: 1 to %d", dryRunTasksMax)
 	}
 	if !slices.Contains(replay.Assumes, assumed(b.Assume)) {
-		return f, 0, badRequest("assume %q: one of %v", consoleapi.Printable(b.Assume), replay.Assumes)
+		return f, 0, badRequest("assume %q: must be one of %v", consoleapi.Printable(b.Assume), replay.Assumes)
 	}
 	if f, err = parseFilter(b.Filter, c.cfg.Now()); err != nil {
 		return f, 0, badRequest("filter: %s", consoleapi.Printable(err.Error()))

@@ -31,7 +31,7 @@ var _ = addParameter[groupLimit](&jsonschema.Schema{Type: "integer", Minimum: js
 func (n *groupLimit) UnmarshalText(text []byte) error {
 	limit, err := strconv.Atoi(string(text))
 	if err != nil || limit < 1 || limit > groupsMax {
-		return fmt.Errorf("1 to %d", groupsMax)
+		return fmt.Errorf("must be 1 to %d", groupsMax)
 	}
 	*n = groupLimit(limit)
 	return nil

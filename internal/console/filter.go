@@ -88,7 +88,7 @@ func addTerm(f *projections.Filter, name, value string, now time.Time) (err erro
 	switch name {
 	case "id":
 		if err := events.CheckTaskID(value); err != nil {
-			return fmt.Errorf("id:%s: the beginning of a task's id: %w", value, err)
+			return fmt.Errorf("id:%s: must be the beginning of a task's id: %w", value, err)
 		}
 		f.IDPrefix = value
 	case "state":
@@ -97,7 +97,7 @@ func addTerm(f *projections.Filter, name, value string, now time.Time) (err erro
 				s = string(events.StateError)
 			}
 			if !slices.Contains(events.TaskStates, events.TaskState(s)) {
-				return fmt.Errorf("state:%s: one of %v", s, events.TaskStates)
+				return fmt.Errorf("state:%s: must be one of %v", s, events.TaskStates)
 			}
 			if !slices.Contains(f.States, events.TaskState(s)) {
 				f.States = append(f.States, events.TaskState(s))
@@ -108,7 +108,7 @@ func addTerm(f *projections.Filter, name, value string, now time.Time) (err erro
 		f.Workflow = name
 		if versioned {
 			if f.Version, err = strconv.Atoi(version); err != nil || f.Version < 1 || name == "" {
-				return fmt.Errorf("workflow:%s: NAME or NAME/VERSION, with a version from 1", value)
+				return fmt.Errorf("workflow:%s: must be NAME or NAME/VERSION, with a version from 1", value)
 			}
 		}
 	case "label":
@@ -129,7 +129,7 @@ func addTerm(f *projections.Filter, name, value string, now time.Time) (err erro
 		f.StepInError = value
 	case "parent":
 		if err := events.CheckTaskID(value); err != nil {
-			return fmt.Errorf("parent:%s: a task's id: %w", value, err)
+			return fmt.Errorf("parent:%s: must be a task's id: %w", value, err)
 		}
 		f.Parent = value
 	case "error_group":
@@ -143,7 +143,7 @@ func addTerm(f *projections.Filter, name, value string, now time.Time) (err erro
 	case "due_within":
 		d, derr := time.ParseDuration(value)
 		if derr != nil || d <= 0 {
-			return fmt.Errorf("due_within:%s: a positive duration (5m)", value)
+			return fmt.Errorf("due_within:%s: must be a positive duration (5m)", value)
 		}
 		f.DueBefore = now.Add(d)
 	default:
@@ -159,7 +159,7 @@ func parsePastTime(name, value string, now time.Time) (time.Time, error) {
 	}
 	t, err := events.ParseInstant(value)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("%s:%s: a duration back from now (10m), or an instant (2026-01-31T12:00:00Z)", name, consoleapi.Printable(value))
+		return time.Time{}, fmt.Errorf("%s:%s: must be a duration back from now (10m), or an instant (2026-01-31T12:00:00Z)", name, consoleapi.Printable(value))
 	}
 	return t, nil
 }

@@ -34,7 +34,7 @@ func (c *call) fork(in *forkRequest) (*consoleapi.Fork, error) {
 	case c.forkSlots <- struct{}{}:
 		defer func() { <-c.forkSlots }()
 	case <-ctx.Done():
-		return nil, unavailable("%d forks are being made at the moment", forksMax)
+		return nil, unavailable("%d simulations are running, the maximum; retry later", forksMax)
 	}
 	h, err := c.history(&taskRequest{taskPath: in.taskPath})
 	if err != nil {
@@ -80,7 +80,7 @@ func assumed(text string) replay.Assume {
 // forkProgram compiles the definition of a fork.
 func (c *call) forkProgram(b *consoleapi.ForkRequest, task *events.Task) (*workflow.Program, error) {
 	if !slices.Contains(replay.Assumes, assumed(b.Assume)) {
-		return nil, badRequest("assume %q: one of %v", consoleapi.Printable(b.Assume), replay.Assumes)
+		return nil, badRequest("assume %q: must be one of %v", consoleapi.Printable(b.Assume), replay.Assumes)
 	}
 	var d *workflow.Definition
 	var err error

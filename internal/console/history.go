@@ -101,7 +101,7 @@ func (c *call) minOffset(asked taskOffset, p int32) (int64, error) {
 	}
 	offset, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || offset < 0 {
-		return 0, badRequest("min_offset %q: an offset, as as_of has it, or %s", consoleapi.Printable(text), consoleapi.LogEnd)
+		return 0, badRequest("min_offset %q: must be an offset, as as_of has it, or %s", consoleapi.Printable(text), consoleapi.LogEnd)
 	}
 	return offset, nil
 }
@@ -110,7 +110,7 @@ func (c *call) minOffset(asked taskOffset, p int32) (int64, error) {
 func (c *call) ends() (map[int32]int64, error) {
 	ends, err := c.cfg.Log.Ends(c.r.Context())
 	if err != nil {
-		return nil, unavailable("where the log ends: %v", err)
+		return nil, unavailable("can't find the end of the log: %v", err)
 	}
 	return ends, nil
 }
@@ -150,7 +150,7 @@ func (c *call) readHistory(id string, p int32, part historyPart) (*history, erro
 	records, corruption, err := c.cfg.Log.ReadAt(c.r.Context(), p, offsets)
 	switch {
 	case errors.Is(err, ErrUnavailable):
-		return nil, unavailable("the events of task %q: %v; `waybill doctor` shows what else is wrong", consoleapi.Printable(id), err)
+		return nil, unavailable("can't read the events of task %q: %v; `waybill doctor` shows what else is wrong", consoleapi.Printable(id), err)
 	case err != nil:
 		return nil, fmt.Errorf("read %d events of task %q: %w", len(offsets), id, err)
 	}

@@ -57,7 +57,7 @@ func intakeError(name intakeName, err error) error {
 	case errors.Is(err, intake.ErrNotFound):
 		return notFound("there is no intake %q; %s/intakes lists them", consoleapi.Printable(string(name)), api)
 	case err != nil:
-		return unavailable("intakes: %v; `waybill doctor` shows what is wrong", err)
+		return unavailable("can't read the intakes: %v; `waybill doctor` shows what is wrong", err)
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ func (c *call) items(in *itemsRequest) (*consoleapi.ItemPage, error) {
 		return nil, notFound("task %q has no step %q", consoleapi.Printable(h.id), consoleapi.Printable(in.Step))
 	}
 	if in.State != "" && !slices.Contains(consoleapi.ItemStates, in.State) {
-		return nil, badRequest("state %q: one of %s", consoleapi.Printable(in.State), strings.Join(consoleapi.ItemStates, ", "))
+		return nil, badRequest("state %q: must be one of %s", consoleapi.Printable(in.State), strings.Join(consoleapi.ItemStates, ", "))
 	}
 	at := itemsToken{Task: h.id, Step: in.Step, State: in.State}
 	if in.PageToken != "" {

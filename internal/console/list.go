@@ -98,7 +98,7 @@ func parseOffsets(text string, partitions int32) (map[int32]int64, error) {
 		p, perr := strconv.ParseInt(left, 10, 32)
 		offset, oerr := strconv.ParseInt(right, 10, 64)
 		if perr != nil || oerr != nil || offset < 0 || p < 0 {
-			return nil, errors.New("PARTITION:OFFSET, several with commas")
+			return nil, errors.New("must be PARTITION:OFFSET, several with commas")
 		}
 		if p >= int64(partitions) {
 			return nil, fmt.Errorf("there is no partition %d; there are %d, from 0", p, partitions)

@@ -130,7 +130,7 @@ func (c *call) alertsOfNoEvent(in *alertsRequest, since time.Time, found *newest
 	}
 	if in.Since == "" || c.recentAlerts.isRead() {
 		if leaderless, err = c.recentAlerts.refresh(c.r.Context(), c.timeouts.answer); err != nil {
-			return nil, unavailable("the alerts: %v", err)
+			return nil, unavailable("can't read the alerts: %v", err)
 		}
 		if all, ok := c.recentAlerts.since(since); ok {
 			for _, r := range all {
@@ -144,7 +144,7 @@ func (c *call) alertsOfNoEvent(in *alertsRequest, since time.Time, found *newest
 	}
 	reached, err := c.cfg.Log.Alerts(c.r.Context(), TopicPosition{Since: since}, add)
 	if err != nil {
-		return nil, unavailable("the alerts: %v", err)
+		return nil, unavailable("can't read the alerts: %v", err)
 	}
 	return reached.Leaderless, nil
 }
@@ -181,7 +181,7 @@ func (c *call) deadletters(in *deadlettersRequest) (*consoleapi.DeadletterPage, 
 	}
 	for _, reason := range reasons {
 		if !slices.Contains(events.Reasons, events.Reason(reason)) {
-			return nil, badRequest("reason %q: one of %v, or several with commas", consoleapi.Printable(reason), events.Reasons)
+			return nil, badRequest("reason %q: must be one of %v, or several with commas", consoleapi.Printable(reason), events.Reasons)
 		}
 	}
 	wanted := func(l recentLabels) bool {
@@ -190,7 +190,7 @@ func (c *call) deadletters(in *deadlettersRequest) (*consoleapi.DeadletterPage, 
 	if in.Since == "" || c.recentLetters.isRead() {
 		leaderless, err := c.recentLetters.refresh(c.r.Context(), c.timeouts.answer)
 		if err != nil {
-			return nil, unavailable("the dead letters: %v", err)
+			return nil, unavailable("can't read the dead letters: %v", err)
 		}
 		if l := c.recentDeadletters(asked, wanted); l != nil {
 			l.Incomplete = withoutLeaders(leaderless)
@@ -242,7 +242,7 @@ func (c *call) readDeadletters(asked *window, wanted func(r *events.Record) bool
 		}
 	})
 	if err != nil {
-		return nil, unavailable("the dead letters: %v", err)
+		return nil, unavailable("can't read the dead letters: %v", err)
 	}
 	l := &consoleapi.DeadletterPage{Incomplete: withoutLeaders(reached.Leaderless)}
 	l.Deadletters, l.Left, l.NextPageToken = found.page()

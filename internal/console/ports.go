@@ -52,7 +52,7 @@ var ErrUnavailable = errors.New("brokers deliver no records at the moment")
 var ErrNotAcknowledged = errors.New("no broker acknowledged the record")
 
 // ErrUnknownAgent is the error of a Cluster of which nothing is known, such as that of an exported file.
-var ErrUnknownAgent = errors.New("nothing is known of the agent")
+var ErrUnknownAgent = errors.New("the agent is unknown")
 
 // ErrOtherTopic is wrapped by errors of a Log if the topic was recreated since a position was reached.
 var ErrOtherTopic = errors.New("the topic was recreated")
@@ -131,7 +131,7 @@ type Waiting struct {
 
 // Describe returns a message for users.
 func (w *Waiting) Describe(id string) string {
-	return fmt.Sprintf("task %q was not consumed by a scheduler yet: its submission waits at %s/%d/%d, behind %d others of its partition; `waybill doctor` shows why",
+	return fmt.Sprintf("task %q has not been consumed by a scheduler yet: its submission waits at %s/%d/%d, behind %d others of its partition; `waybill doctor` shows why",
 		consoleapi.Printable(id), w.Topic, w.Partition, w.Offset, w.Before)
 }
 

@@ -32,7 +32,7 @@ var _ = addParameter[predictedSpan](&jsonschema.Schema{Type: "string"})
 func (s *predictedSpan) UnmarshalText(text []byte) error {
 	d, err := time.ParseDuration(string(text))
 	if err != nil || d <= 0 || d > predictedWithinMax {
-		return fmt.Errorf("a duration of at most %s", predictedWithinMax)
+		return fmt.Errorf("must be a duration of at most %s", predictedWithinMax)
 	}
 	*s = predictedSpan(d)
 	return nil

@@ -35,7 +35,7 @@ func (c *call) redrive(in *redriveRequest) (*consoleapi.Redriven, error) {
 	choice.OnlyIntake(b.Intake)
 	reached, err := c.cfg.Log.Deadletters(c.r.Context(), TopicPosition{Since: since}, choice.Add)
 	if err != nil {
-		return nil, unavailable("the dead letters: %v", err)
+		return nil, unavailable("can't read the dead letters: %v", err)
 	}
 	letters, missing := choice.Letters()
 	leaderless := reached.Leaderless
@@ -43,7 +43,7 @@ func (c *call) redrive(in *redriveRequest) (*consoleapi.Redriven, error) {
 	case len(missing) > 0 && len(leaderless) > 0:
 		return nil, unavailable("dead letter %s can't be read: partitions %v of the dead letters have no leader", missing[0], leaderless)
 	case len(missing) > 0:
-		return nil, notFound("there is no dead letter %s, or not one with that reason or since then; %s/deadletters lists them", missing[0], api)
+		return nil, notFound("there is no dead letter %s, or it doesn't match the other members; %s/deadletters lists them", missing[0], api)
 	case len(letters) > redriveMax && !b.Preview:
 		return nil, unprocessable("%d dead letters are selected, and one request writes at most %d: select by since, reasons or deadletters; or run `waybill deadletters redrive`", len(letters), redriveMax)
 	}
@@ -68,7 +68,7 @@ func (c *call) mapAgain() (redrive.MapAgain, error) {
 	}
 	again, err := c.cfg.Intakes.MapAgain(c.r.Context())
 	if err != nil {
-		return nil, unavailable("the intakes: %v", err)
+		return nil, unavailable("can't read the intakes: %v", err)
 	}
 	return again, nil
 }
@@ -84,7 +84,7 @@ func (c *call) selectedLetters(b *consoleapi.RedriveCommand) (named []redrive.Po
 	}
 	for _, reason := range b.Reasons {
 		if !slices.Contains(events.Reasons, events.Reason(reason)) {
-			return nil, since, badRequest("reason %q: one of %v", consoleapi.Printable(reason), events.Reasons)
+			return nil, since, badRequest("reason %q: must be one of %v", consoleapi.Printable(reason), events.Reasons)
 		}
 	}
 	if len(named)+len(b.Reasons) == 0 && b.Since == "" && b.Intake == "" {
@@ -114,7 +114,7 @@ func (c *call) writeLetters(letters []redrive.Letter, since time.Time, again red
 	}
 	switch {
 	case err != nil:
-		return unavailable("not all may have been written: the dead letters: %v; send the request again: a record that is written twice counts once", err)
+		return unavailable("not all may have been written: can't read the dead letters: %v; send the request again: a record that is written twice counts once", err)
 	case failed != nil:
 		return unavailable("%v", failed)
 	}

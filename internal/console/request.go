@@ -62,7 +62,7 @@ func (id *taskID) UnmarshalText(text []byte) error {
 func (n *pageSize) UnmarshalText(text []byte) error {
 	size, err := strconv.Atoi(string(text))
 	if err != nil || size < 1 || size > pageMax {
-		return fmt.Errorf("1 to %d", pageMax)
+		return fmt.Errorf("must be 1 to %d", pageMax)
 	}
 	*n = pageSize(size)
 	return nil
@@ -149,7 +149,7 @@ func setParameter(field reflect.Value, text string) error {
 	}
 	if field.Kind() == reflect.Bool {
 		if text != "true" && text != "false" {
-			return errors.New("true or false")
+			return errors.New("must be true or false")
 		}
 		field.SetBool(text == "true")
 		return nil

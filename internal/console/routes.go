@@ -33,7 +33,7 @@ var routes = []route{
 	commandRoute("resubmit", "Run a held step again, with a failure count of 0", (*call).resubmit),
 	commandRoute("undo", "Undo a task's completed steps", (*call).undo),
 	commandRoute("release", "Record that a held step was completed or undone by hand", (*call).release),
-	commandRoute("migrate", "Give a task another version of its workflow, if what happened to it fits", (*call).migrate),
+	commandRoute("migrate", "Move a task to another version of its workflow, if its history fits it", (*call).migrate),
 	postRoute("signalTask", "/tasks/{id}/signals/{name}", signalRole, "Send a signal to a task", (*call).signal).
 		succeeds(http.StatusAccepted, "The signal is written. A step takes it, or the task keeps it until one does; if none can, it becomes a dead letter."),
 	getRoute("streamEvents", "/events", "Stream the events of all tasks, from now on", (*call).events).
@@ -58,22 +58,22 @@ var routes = []route{
 	getRoute("getSystemAsOf", "/as-of", "Get the whole system at a past instant: tasks by state, and those that were open", (*call).systemAsOf).
 		fails(http.StatusUnprocessableEntity),
 	getRoute("getStats", "/stats", "Get what happened to tasks, or to the requests of agents, by time: counts, and how long they took", (*call).stats),
-	getRoute("listErrorGroups", "/error-groups", "List what holds tasks: held tasks with the same error are a group", (*call).errorGroups),
+	getRoute("listErrorGroups", "/error-groups", "List the errors of held tasks: held tasks with the same error are a group", (*call).errorGroups),
 	getRoute("listDeadletters", "/deadletters", "List dead letters, which are records that could not be used, the newest first", (*call).deadletters),
 	postRoute("redriveDeadletters", "/deadletters/redrive", commandRole, "Write the original records of dead letters again", (*call).redrive),
 	getRoute("listBatches", "/batches", "List batches, the newest first", (*call).batches),
-	postRoute("createBatch", "/batches", commandRole, "Order a batch, which gives one command to many tasks, or preview it", (*call).createBatch).
-		succeeds(http.StatusOK, "A preview, or the batch that was ordered with this id before.").
-		succeeds(http.StatusCreated, "The batch is ordered. It goes on if this console ends."),
+	postRoute("createBatch", "/batches", commandRole, "Create a batch, which sends one command to many tasks, or preview it", (*call).createBatch).
+		succeeds(http.StatusOK, "A preview, or the existing batch with this id.").
+		succeeds(http.StatusCreated, "The batch is created. It continues if this console ends."),
 	getRoute("getBatch", "/batches/{id}", "Get a batch", (*call).batch),
-	getRoute("listBatchResults", "/batches/{id}/results", "List what became of each task of a batch", (*call).batchResults),
+	getRoute("listBatchResults", "/batches/{id}/results", "List the result of each task of a batch", (*call).batchResults),
 	postRoute("stopBatch", "/batches/{id}/stop", commandRole, "Stop a batch: it sends no more commands", (*call).stopBatch),
 	getRoute("listSchedules", "/schedules", "List schedules, with their next and last instants", (*call).schedules),
 	postRoute("applySchedule", "/schedules", commandRole, "Write a schedule to the log", (*call).applySchedule),
 	getRoute("getSchedule", "/schedules/{id}", "Get a schedule with its last instants", (*call).schedule),
-	postRoute("pauseSchedule", "/schedules/{id}/pause", commandRole, "Pause a schedule: it has no instants until it is resumed", changeSchedule(Schedules.Pause)),
+	postRoute("pauseSchedule", "/schedules/{id}/pause", commandRole, "Pause a schedule: its instants start no tasks until it is resumed", changeSchedule(Schedules.Pause)),
 	postRoute("resumeSchedule", "/schedules/{id}/resume", commandRole, "Resume a schedule: instants count from now on", changeSchedule(Schedules.Resume)),
-	postRoute("deleteSchedule", "/schedules/{id}/delete", commandRole, "Delete a schedule: its tasks go on", changeSchedule(Schedules.Delete)),
+	postRoute("deleteSchedule", "/schedules/{id}/delete", commandRole, "Delete a schedule: its tasks continue", changeSchedule(Schedules.Delete)),
 	postRoute("triggerSchedule", "/schedules/{id}/trigger", commandRole, "Start a task of a schedule now", (*call).triggerSchedule),
 	postRoute("backfillSchedule", "/schedules/{id}/backfill", commandRole, "Start the tasks of past instants of a schedule", (*call).backfillSchedule),
 	getRoute("listIntakes", "/intakes", "List intakes, with their states, positions, lags and dead letters", (*call).intakes),
@@ -81,8 +81,8 @@ var routes = []route{
 	getRoute("getIntake", "/intakes/{id}", "Get an intake", (*call).intake),
 	postRoute("pauseIntake", "/intakes/{id}/pause", commandRole, "Pause an intake: it consumes nothing until it is resumed", changeIntake(Intakes.Pause)),
 	postRoute("resumeIntake", "/intakes/{id}/resume", commandRole, "Resume an intake: it continues after the last record that it consumed", changeIntake(Intakes.Resume)),
-	postRoute("deleteIntake", "/intakes/{id}/delete", commandRole, "Delete an intake: its tasks go on", changeIntake(Intakes.Delete)),
-	getRoute("whoAmI", "/whoami", "Get who sends the request, and his role", (*call).whoAmI),
+	postRoute("deleteIntake", "/intakes/{id}/delete", commandRole, "Delete an intake: its tasks continue", changeIntake(Intakes.Delete)),
+	getRoute("whoAmI", "/whoami", "Get the caller and its role", (*call).whoAmI),
 	getRoute("getOpenAPI", "/openapi.json", "Get this document", (*call).describeAPI),
 }
 

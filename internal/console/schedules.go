@@ -63,7 +63,7 @@ func scheduleError(name scheduleName, err error) error {
 	case errors.Is(err, schedule.ErrBadRange), errors.Is(err, schedule.ErrTooManyRequests), errors.Is(err, schedule.ErrUnusable):
 		return refused("%v", err)
 	case err != nil:
-		return unavailable("schedules: %v; `waybill doctor` shows what is wrong", err)
+		return unavailable("can't read the schedules: %v; `waybill doctor` shows what is wrong", err)
 	}
 	return nil
 }

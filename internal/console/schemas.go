@@ -39,7 +39,7 @@ var described = map[reflect.Type]string{
 	reflect.TypeFor[consoleapi.Submitted]():         "The answer to a submission.",
 	reflect.TypeFor[consoleapi.CommandResult]():     "The answer to a command.",
 	reflect.TypeFor[consoleapi.CancelCommand]():     "Cancels a task.",
-	reflect.TypeFor[consoleapi.MigrateCommand]():    "Gives a task another version of its workflow.",
+	reflect.TypeFor[consoleapi.MigrateCommand]():    "Moves a task to another version of its workflow.",
 	reflect.TypeFor[consoleapi.ResubmitCommand]():   "Runs a held step again.",
 	reflect.TypeFor[consoleapi.UndoCommand]():       "Undoes a task's completed steps.",
 	reflect.TypeFor[consoleapi.ReleaseCommand]():    "Records that a held step was completed or undone by hand.",
@@ -122,18 +122,18 @@ var described = map[reflect.Type]string{
 	reflect.TypeFor[graph.Drawing]():                "The layout of a graph, from left to right. All numbers are whole CSS pixels.",
 	reflect.TypeFor[graph.Box]():                    "A box of a drawing: a step, or several that are folded.",
 	reflect.TypeFor[graph.Edge]():                   "A line of a drawing.",
-	reflect.TypeFor[consoleapi.BatchCommand]():      "Orders a batch: one command to many tasks.",
-	reflect.TypeFor[consoleapi.BatchAnswer]():       "What a batch is about, and the batch if it was ordered.",
+	reflect.TypeFor[consoleapi.BatchCommand]():      "Creates a batch: one command to many tasks.",
+	reflect.TypeFor[consoleapi.BatchAnswer]():       "The tasks of a batch, and the batch if it was created.",
 	reflect.TypeFor[consoleapi.BatchLeft]():         "A task that a batch leaves out.",
 	reflect.TypeFor[consoleapi.Batch]():             "One command to many tasks.",
 	reflect.TypeFor[consoleapi.BatchList]():         "A list of batches.",
 	reflect.TypeFor[consoleapi.BatchResults]():      "A page of the results of a batch.",
 	reflect.TypeFor[consoleapi.StopCommand]():       "Stops a batch.",
 	reflect.TypeFor[batch.Group]():                  "Tasks of a batch that are alike.",
-	reflect.TypeFor[batch.Result]():                 "What became of a task of a batch.",
-	reflect.TypeFor[events.IntakeView]():            "The record that an intake made a submission of.",
+	reflect.TypeFor[batch.Result]():                 "The result of a task of a batch.",
+	reflect.TypeFor[events.IntakeView]():            "The record that an intake turned into a submission.",
 	reflect.TypeFor[IntakeList]():                   "A list of intakes.",
-	reflect.TypeFor[intake.IntakeStatus]():          "An intake, which makes submissions or signals of the records of another application's topic.",
+	reflect.TypeFor[intake.IntakeStatus]():          "An intake, which turns the records of another application's topic into submissions or signals.",
 	reflect.TypeFor[intake.IntakePartition]():       "Where an intake is in a partition of its topic.",
 	reflect.TypeFor[intake.IntakeDeadletters]():     "How many dead letters an intake has.",
 	reflect.TypeFor[consoleapi.IntakeCommand]():     "A command to an intake.",
@@ -142,8 +142,8 @@ var described = map[reflect.Type]string{
 	reflect.TypeFor[consoleapi.ScheduleCommand]():   "A command to a schedule.",
 	reflect.TypeFor[consoleapi.BackfillCommand]():   "Starts the tasks of past instants of a schedule.",
 	reflect.TypeFor[consoleapi.ScheduleResult]():    "What a command did to a schedule.",
-	reflect.TypeFor[schedule.Schedule]():            "A schedule, which starts tasks by the clock.",
-	reflect.TypeFor[schedule.ScheduleInstant]():     "What became of an instant of a schedule.",
+	reflect.TypeFor[schedule.Schedule]():            "A schedule, which starts tasks at set times.",
+	reflect.TypeFor[schedule.ScheduleInstant]():     "The outcome of an instant of a schedule.",
 	reflect.TypeFor[consoleapi.Incomplete]():        "A partition that is missing from an answer or is incomplete in it, and the reason.",
 	reflect.TypeFor[consoleapi.Unreadable]():        "A record of a task that is not an event, or is corrupt.",
 	reflect.TypeFor[consoleapi.Problem]():           "An error as in RFC 9457.",
@@ -182,10 +182,10 @@ func newSchemas() *schemas {
 	addEnum(s, "The state of a task.", events.TaskStates)
 	addEnum(s, "The state of a step, of its undo, or of its check.", events.StepStates)
 	addEnum(s, "Whether an attempt is one of the step's operation, of its undo, or of its check.", []events.Kind{events.Do, events.Undo, events.Check})
-	addEnum(s, "What became of an attempt, as a check found it.", []events.Became{events.BecameCompleted, events.BecameNone, events.BecameUnknown})
+	addEnum(s, "The outcome of an attempt, as a check found it.", []events.Became{events.BecameCompleted, events.BecameNone, events.BecameUnknown})
 	addEnum(s, "A command to a task.", events.Commands)
 	addEnum(s, "Why a task or a step doesn't advance.", replay.Reasons)
-	addEnum(s, "What became of a task in a batch. waiting: it has no command yet. passed: accepted, and the fault did not recur. recurred: accepted, and the task is held again. unanswered: the command is sent again.", batch.Statuses)
+	addEnum(s, "The result of a task of a batch. waiting: it has no command yet. passed: accepted, and the fault did not recur. recurred: accepted, and the task is held again. unanswered: the command is sent again.", batch.Statuses)
 	s.addComponent(reflect.TypeFor[submission](), "Submission")
 	s.enums["Submission"] = submissionSchema()
 	s.reach(reflect.TypeFor[consoleapi.Changes]()) // of a stream

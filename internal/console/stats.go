@@ -42,7 +42,7 @@ var (
 func (s *statsStep) UnmarshalText(text []byte) error {
 	d, err := time.ParseDuration(string(text))
 	if err != nil || d < projections.StatsLevels[0].Step || d%projections.StatsLevels[0].Step != 0 {
-		return fmt.Errorf("a multiple of %s", projections.StatsLevels[0].Step)
+		return fmt.Errorf("must be a multiple of %s", projections.StatsLevels[0].Step)
 	}
 	*s = statsStep(d)
 	return nil
@@ -50,7 +50,7 @@ func (s *statsStep) UnmarshalText(text []byte) error {
 
 func (b *statsBy) UnmarshalText(text []byte) error {
 	if *b = statsBy(text); *b != byWorkflow && *b != byAgent {
-		return fmt.Errorf("%s or %s", byWorkflow, byAgent)
+		return fmt.Errorf("must be %s or %s", byWorkflow, byAgent)
 	}
 	return nil
 }

@@ -201,7 +201,7 @@ func (c *call) taskEvents(in *taskEventsRequest) (none eventStream, err error) {
 	after := int64(-1)
 	if text := in.LastEventID; text != "" {
 		if after, err = strconv.ParseInt(text, 10, 64); err != nil || after < 0 {
-			return none, badRequest("%s %q: an id that this stream gave", consoleapi.LastEventID, consoleapi.Printable(text))
+			return none, badRequest("%s %q: must be an id that this stream gave", consoleapi.LastEventID, consoleapi.Printable(text))
 		}
 	}
 	h, err := c.history(&in.taskRequest)
@@ -290,7 +290,7 @@ func (c *call) events(in *eventsRequest) (none eventStream, err error) {
 	if text != "" {
 		places, err := parseOffsets(text, c.cfg.Partitions)
 		if err != nil {
-			return none, badRequest("%s %q: an id that this stream gave: %v", name, consoleapi.Printable(text), err)
+			return none, badRequest("%s %q: must be an id that this stream gave: %v", name, consoleapi.Printable(text), err)
 		}
 		ends, err := c.ends()
 		if err != nil {

@@ -41,7 +41,7 @@ type eventSeq uint64
 func (s *eventSeq) UnmarshalText(text []byte) error {
 	n, err := strconv.ParseUint(string(text), 10, 63)
 	if err != nil || n == 0 {
-		return fmt.Errorf("the seq of an event, from 1")
+		return fmt.Errorf("must be the seq of an event, from 1")
 	}
 	*s = eventSeq(n)
 	return nil

@@ -30,7 +30,7 @@ var _ = addParameter[treeItems](&jsonschema.Schema{Type: "integer", Minimum: jso
 func (n *treeItems) UnmarshalText(text []byte) error {
 	most, err := strconv.Atoi(string(text))
 	if err != nil || most < 1 || most > pageMax {
-		return fmt.Errorf("1 to %d", pageMax)
+		return fmt.Errorf("must be 1 to %d", pageMax)
 	}
 	*n = treeItems(most)
 	return nil

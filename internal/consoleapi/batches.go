@@ -11,7 +11,7 @@ import (
 
 // BatchCommand orders a batch: one command to many tasks.
 type BatchCommand struct {
-	ID           string         `json:"id,omitempty" jsonschema:"The id of the batch. A repeated order with the same id has no second effect. Absent: the console makes an id."`
+	ID           string         `json:"id,omitempty" jsonschema:"The id of the batch. A repeated request with the same id has no second effect. Absent: the console makes an id."`
 	Command      events.Command `json:"command" enum:"resubmit,undo,cancel,migrate" jsonschema:"The command that each task gets."`
 	Step         string         `json:"step,omitempty" jsonschema:"With resubmit: only if this step is held."`
 	Keep         bool           `json:"keep,omitempty" jsonschema:"With cancel: don't undo the completed steps."`
@@ -21,11 +21,11 @@ type BatchCommand struct {
 	Filter       string         `json:"filter,omitempty" jsonschema:"All tasks that match these terms, as in GET /tasks. Without a term state, those whose state may allow the command. Either filter or tasks is required."`
 	Tasks        []string       `json:"tasks,omitempty" jsonschema:"These tasks, at most 10,000."`
 	Reason       string         `json:"reason,omitempty" jsonschema:"Why. It is written to the log, with each command. It is required, except with preview."`
-	By           string         `json:"by,omitempty" jsonschema:"Who says to order it. A console with tokens records the name of the token instead."`
-	Rate         *float64       `json:"rate,omitempty" jsonschema:"The maximum number of commands in a second. 0: no bound. Absent: 50."`
+	By           string         `json:"by,omitempty" jsonschema:"Who claims to create it. A console with tokens records the name of the token instead."`
+	Rate         *float64       `json:"rate,omitempty" jsonschema:"The maximum number of commands per second. 0: no limit. Absent: 50."`
 	Canary       *int           `json:"canary,omitempty" jsonschema:"The number of tasks that get the command first. The others wait until these are through. 0: none. Absent: 1."`
 	CanaryWithin string         `json:"canary_within,omitempty" jsonschema:"The maximum wait for the canary, as a duration. Absent: 1m."`
-	Preview      bool           `json:"preview,omitempty" jsonschema:"true: order nothing, and show what the batch would be about."`
+	Preview      bool           `json:"preview,omitempty" jsonschema:"true: create nothing, and show the tasks of the batch."`
 }
 
 // BatchAnswer is the answer to the order of a batch.
@@ -35,7 +35,7 @@ type BatchAnswer struct {
 	Groups   []batch.Group `json:"groups" jsonschema:"The selected tasks by workflow, state, held step and error, the largest group first."`
 	First    []string      `json:"first" jsonschema:"The ids of the first tasks, in the order of the commands. The oldest comes first."`
 	Refused  []BatchLeft   `json:"refused" jsonschema:"The first tasks that are left out."`
-	Batch    *Batch        `json:"batch,omitempty" jsonschema:"The batch. Absent: nothing was ordered."`
+	Batch    *Batch        `json:"batch,omitempty" jsonschema:"The batch. Absent: none was created."`
 }
 
 // BatchLeft is a task that a batch leaves out.
@@ -57,7 +57,7 @@ type Batch struct {
 	ID           string               `json:"id" jsonschema:"The id of the batch."`
 	State        string               `json:"state" enum:"running,stopping,done,stopped" jsonschema:"The state of the batch. stopping: it waits for the answers to its last commands. stopped: it ended before all tasks had the command."`
 	Why          string               `json:"why,omitempty" jsonschema:"Why it was stopped."`
-	TimedOut     bool                 `json:"timed_out,omitempty" jsonschema:"true: it was stopped because the canary wasn't through in time."`
+	TimedOut     bool                 `json:"timed_out,omitempty" jsonschema:"true: it was stopped because the canary hadn't passed in time."`
 	Trouble      string               `json:"trouble,omitempty" jsonschema:"Why it doesn't advance at the moment: the last command wasn't answered. It is sent again."`
 	Command      events.Command       `json:"command" jsonschema:"The command that each task gets."`
 	Step         string               `json:"step,omitempty" jsonschema:"The held step that a resubmit is for."`
@@ -66,13 +66,13 @@ type Batch struct {
 	Version      int                  `json:"version,omitempty" jsonschema:"The version that tasks are migrated to."`
 	DryRun       bool                 `json:"dry_run,omitempty" jsonschema:"true: the commands have no effect."`
 	Filter       string               `json:"filter,omitempty" jsonschema:"The filter that selected the tasks. Absent: they were named."`
-	By           string               `json:"by,omitempty" jsonschema:"Who ordered it: the name of a token."`
-	Claimed      string               `json:"by_claimed,omitempty" jsonschema:"Who says to have ordered it: nobody has checked it."`
-	Reason       string               `json:"reason" jsonschema:"Why it was ordered."`
-	Rate         float64              `json:"rate" jsonschema:"The maximum number of commands in a second. 0: no bound."`
+	By           string               `json:"by,omitempty" jsonschema:"Who created it: the name of a token."`
+	Claimed      string               `json:"by_claimed,omitempty" jsonschema:"Who claims to have created it; it isn't verified."`
+	Reason       string               `json:"reason" jsonschema:"Why it was created."`
+	Rate         float64              `json:"rate" jsonschema:"The maximum number of commands per second. 0: no limit."`
 	Canary       int                  `json:"canary" jsonschema:"The number of tasks that get the command first."`
 	CanaryWithin string               `json:"canary_within" jsonschema:"The maximum wait for the canary."`
-	CreatedAt    *string              `json:"created_at" format:"date-time" jsonschema:"When it was ordered."`
+	CreatedAt    *string              `json:"created_at" format:"date-time" jsonschema:"When it was created."`
 	EndedAt      *string              `json:"ended_at" format:"date-time" jsonschema:"When it ended. null: it hasn't."`
 	Tasks        int                  `json:"tasks" jsonschema:"The number of its tasks."`
 	Counts       map[batch.Status]int `json:"counts" jsonschema:"The number of tasks by status: waiting, accepted, refused, passed, recurred, unanswered."`

@@ -11,7 +11,7 @@ import (
 type Definition struct {
 	Workflow       string                  `json:"workflow" jsonschema:"The name of the workflow."`
 	Version        int                     `json:"version" jsonschema:"The version."`
-	Deleted        bool                    `json:"deleted,omitempty" jsonschema:"true: the version was deleted. Its tasks go on with it."`
+	Deleted        bool                    `json:"deleted,omitempty" jsonschema:"true: the version was deleted. Its tasks continue with it."`
 	Deprecated     *events.DeprecationView `json:"deprecated,omitempty" jsonschema:"Why and by whom the version was deprecated. Absent: it isn't deprecated."`
 	CompleteWithin string                  `json:"complete_within" jsonschema:"How long a task may take."`
 	OnError        string                  `json:"on_error" enum:"undo,hold" jsonschema:"What happens when a step fails or the task's time is over."`

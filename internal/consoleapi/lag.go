@@ -11,5 +11,5 @@ type LagList struct {
 // Lag is the lag of the schedulers or of an agent.
 type Lag struct {
 	Agent  string   `json:"agent,omitempty" jsonschema:"The name of the agent. Absent: the schedulers, all inboxes together."`
-	Points []*int64 `json:"points" jsonschema:"The greatest lag that was sampled in each step. null: nothing was sampled, since nobody looked."`
+	Points []*int64 `json:"points" jsonschema:"The greatest lag that was sampled in each step. null: nothing was sampled, because no client asked."`
 }

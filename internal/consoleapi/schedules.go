@@ -9,7 +9,7 @@ type ScheduleCommand struct {
 type BackfillCommand struct {
 	Reason string `json:"reason" jsonschema:"Why. It is written to the log."`
 	From   string `json:"from" format:"date-time" jsonschema:"The first instant."`
-	To     string `json:"to" format:"date-time" jsonschema:"The end of the instants, which isn't one of them."`
+	To     string `json:"to" format:"date-time" jsonschema:"The end of the instants, exclusive."`
 }
 
 // ScheduleResult is what a command did to a schedule.

@@ -38,7 +38,7 @@ type StepRun struct {
 	Completed int64    `json:"completed" jsonschema:"How often it was completed: by an attempt, by a check that found it completed, by a signal, or at the end of a wait. Of a check: how often it was answered."`
 	Errored   int64    `json:"errored" jsonschema:"How often it was rejected or given up. A step that waits for a signal is given up at the end of its time."`
 	Skipped   int64    `json:"skipped" jsonschema:"How often its when was false."`
-	Caught    int64    `json:"caught" jsonschema:"How often the task went on after it ended in error. It is counted as errored, too."`
+	Caught    int64    `json:"caught" jsonschema:"How often the task continued after it ended in error. It is counted as errored, too."`
 	Repeated  int64    `json:"repeated" jsonschema:"The number of calls of a repeat that completed and didn't end the step."`
 	Released  int64    `json:"released" jsonschema:"How often an operator recorded its result by hand. It isn't counted as completed."`
 	Duration  *Latency `json:"duration" jsonschema:"How long it took if it was completed: from the start of its first attempt since the submission or the last resubmit, with all retries, backoffs and calls of a repeat. null: not known."`

@@ -12,7 +12,7 @@ type WhoAmI struct {
 	By       string   `json:"by" enum:"token,local" jsonschema:"How the console knows. token: by a bearer token. local: the console has no tokens and serves users of its machine."`
 	Role     string   `json:"role" jsonschema:"The role."`
 	Roles    []string `json:"roles" jsonschema:"The role and all that it includes. An operation is permitted if its x-role is one of them."`
-	ReadOnly string   `json:"read_only,omitempty" jsonschema:"Why nobody can submit orders or send commands here, for people. Absent: a role decides."`
+	ReadOnly string   `json:"read_only,omitempty" jsonschema:"Why the console takes no submissions and no commands, for people. Absent: the caller's role decides."`
 	File     string   `json:"file,omitempty" jsonschema:"The exported file that the console serves. Absent: it serves a log."`
 }
 

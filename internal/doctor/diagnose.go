@@ -40,9 +40,9 @@ func Diagnose(o *Observation) []Finding {
 	list = append(list, positionFindings(o.Positions)...)
 	list = append(list, workflowFinding(o.Workflows),
 		unstableFinding(schedulerFinding(o.Scheduler, o.Restoring), o.Unstable),
-		roleFinding("supervisor", o.Supervisor, "nothing times out or is tried again", "waybill supervisor"))
+		roleFinding("supervisor", o.Supervisor, "nothing times out or is retried", "waybill supervisor"))
 	if o.Notifier.Lag > 0 && (o.Notifier.Members == 0 || !o.Notifier.Moved) {
-		list = append(list, Finding{"notifier", Fault, fmt.Sprintf("notifications wait, lag %d", o.Notifier.Lag), "it is part of a scheduler: read the log of one"})
+		list = append(list, Finding{"notifier", Fault, fmt.Sprintf("notifications wait, lag %d", o.Notifier.Lag), "it is part of a scheduler: read the logs of the schedulers"})
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Agents)) {
 		list = append(list, agentFinding(name, o.Agents[name]))
@@ -74,7 +74,7 @@ func brokerFindings(n int, copies *kafkaadmin.ReplicaStatus) (list []Finding) {
 		list = append(list, Finding{"brokers", Note, fmt.Sprintf("%d; %v are unavailable, so the partitions that they replicate have fewer copies", n, copies.MissingBrokers),
 			"start them; move the replicas of one that is lost for good, with kafka-reassign-partitions.sh"})
 	case n == 1:
-		list = append(list, Finding{"brokers", Note, "1: its disk has the only copy of each order", "in production, three"})
+		list = append(list, Finding{"brokers", Note, "1: its disk has the only copy of each task", "in production, run three or more"})
 	default:
 		list = append(list, Finding{"brokers", OK, fmt.Sprint(n), ""})
 	}
@@ -123,7 +123,7 @@ func leaderFindings(leaderless map[string][]int32) (list []Finding) {
 
 func topicFindings(findings []kafkaadmin.Finding) []Finding {
 	if len(findings) == 0 {
-		return []Finding{{"topics", OK, "all are as they should be", ""}}
+		return []Finding{{"topics", OK, "all have the expected settings", ""}}
 	}
 	var list []Finding
 	for _, f := range findings {
@@ -140,25 +140,25 @@ func positionFindings(found []kafkaadmin.PositionFinding) (list []Finding) {
 		switch f.Fault {
 		case groupmember.PositionCut:
 			list = append(list, Finding{"positions", Fault, fmt.Sprintf("%s ends at %d, but was read up to %d: its log was truncated or restored from a copy, and schedulers don't read it", at, f.End, f.Offset),
-				"copy the records that are in the topic, delete it, run `waybill topics create`, and write the copies to the new one: it is read from its start, and what was used already changes nothing"})
+				"copy the records that are in the topic, delete it, run `waybill topics create`, and write the copies to the new one: schedulers read it from its start, and records that were used before have no second effect"})
 		case groupmember.PositionTrimmed:
 			list = append(list, Finding{"positions", Fault, fmt.Sprintf("%s begins at %d, but was read only up to %d: the records between were deleted unread", at, f.Start, f.Offset),
-				"whoever wrote them must write them again; check the topic's retention: `waybill topics check`"})
+				"their writers must write them again; check the topic's retention: `waybill topics check`"})
 		case groupmember.PositionForeign:
 			foreign[f.Topic] = append(foreign[f.Topic], f.Partition)
 		case groupmember.PositionRolledBack: // a running worker finds and reports it
 		}
 	}
 	if len(foreign) > 0 {
-		list = append(list, Finding{"positions", Note, "no scheduler committed the group's offsets of " + partitionsText(foreign) + ": they aren't used; these are read from their start, and what the log reflects is skipped",
-			"nothing: the next commit of a scheduler replaces them. The scheduler group needs no reset"})
+		list = append(list, Finding{"positions", Note, "the group's offsets of " + partitionsText(foreign) + " were not committed by a scheduler and aren't used: these partitions are read from their start, and records that the log reflects are skipped",
+			"do nothing: the next commit of a scheduler replaces them. The scheduler group needs no reset"})
 	}
 	return list
 }
 
 func workflowFinding(workflows []string) Finding {
 	if len(workflows) == 0 {
-		return Finding{"workflows", Fault, "none is applied: every order is refused", "run `waybill workflow apply FILE`"}
+		return Finding{"workflows", Fault, "none is applied: every submission is refused", "run `waybill workflow apply FILE`"}
 	}
 	const most, longest = 3, 30
 	short := make([]string, len(workflows))
@@ -182,13 +182,13 @@ func schedulerFinding(g Group, restoring map[int32]float64) Finding {
 			parts = append(parts, fmt.Sprintf("%d (%.0f%%)", p, 100*restoring[p]))
 		}
 		return Finding{"scheduler", Note, fmt.Sprintf("restores partitions from the log before it continues: %s; lag %d", text.List(parts, restoringShown), g.Lag),
-			"wait; its log says how far it is, and what holds it up"}
+			"wait; its log shows its progress and what delays it"}
 	}
 	if g.Members > 0 && len(g.Unowned) == 0 && g.Submissions > 0 && !g.SubmissionsMoved && (g.Moved || g.Lag == g.Submissions) {
 		return Finding{"scheduler", Fault, fmt.Sprintf("no submission was consumed in %v, and %d wait; lag %d", progressInterval, g.Submissions, g.Lag),
 			"agents may have as much to do as --max-runnable allows: waybill_submissions_paused is then above 0, and its log names the busiest agents; start missing agents, or read its log"}
 	}
-	return roleFinding("scheduler", g, "orders and replies wait in the inboxes", "waybill scheduler")
+	return roleFinding("scheduler", g, "submissions and replies wait in the inboxes", "waybill scheduler")
 }
 
 // unstableFinding adds the partitions whose committed offsets an open transaction holds back.
@@ -206,12 +206,12 @@ func roleFinding(role string, g Group, without, start string) Finding {
 	case g.Members == 0:
 		return Finding{role, Fault, fmt.Sprintf("none runs: %s, lag %d", without, g.Lag), "start one: " + start}
 	case len(g.Unowned) > 0:
-		return Finding{role, Fault, fmt.Sprintf("partitions %s have no owner", numbersText(g.Unowned)), "run this again in some seconds: they may be moving"}
+		return Finding{role, Fault, fmt.Sprintf("partitions %s have no owner", numbersText(g.Unowned)), "run this again in a few seconds: a rebalance may be in progress"}
 	case g.Lag > 0 && !g.Moved:
 		return Finding{role, Fault, fmt.Sprintf("lag %d, and no progress in %v", g.Lag, progressInterval), "read its log"}
 	case len(g.Stalled) > 0:
 		return Finding{role, Note, fmt.Sprintf("no progress in %v in %s, where records wait", progressInterval, text.List(g.Stalled, stalledShown)),
-			"run this again; if they stay, its log says since when and why, and so does waybill_partition_standing_seconds"}
+			"run this again; if they remain, its log says since when and why, and waybill_partition_standing_seconds shows it too"}
 	}
 	return Finding{role, OK, fmt.Sprintf("%d in the group, lag %d", g.Members, g.Lag), ""}
 }
@@ -220,11 +220,11 @@ func agentFinding(name string, g Group) Finding {
 	check := "agent " + name
 	switch {
 	case g.Members == 0 && g.Lag == 0:
-		return Finding{check, Note, "none runs, and nothing waits for it", "start it before its workflows have orders: waybill agent http --agent " + name + ", or a program of yours"}
+		return Finding{check, Note, "none runs, and nothing waits for it", "start it before its workflows get tasks: waybill agent http --agent " + name + ", or your own program"}
 	case g.Members == 0:
-		return Finding{check, Fault, fmt.Sprintf("nobody reads its requests, lag %d", g.Lag), "start it: waybill agent http --agent " + name + ", or a program of yours"}
+		return Finding{check, Fault, fmt.Sprintf("no process reads its requests, lag %d", g.Lag), "start it: waybill agent http --agent " + name + ", or your own program"}
 	case g.Circuit == agent.CircuitOpen || g.Circuit == agent.CircuitHalfOpen:
-		return Finding{check, Fault, "a circuit of it is " + g.Circuit + ": an operation that it calls fails", "check the service behind it; the agent's log (circuit) and waybill_agent_circuit name the operation"}
+		return Finding{check, Fault, "a circuit breaker of it is " + g.Circuit + ": an operation that it calls fails", "check the service behind it; the agent's log (circuit) and waybill_agent_circuit name the operation"}
 	case g.Lag > 0 && !g.Moved:
 		return Finding{check, Note, fmt.Sprintf("lag %d, and no progress in %v", g.Lag, progressInterval), "calls may take longer than that; otherwise read its log"}
 	}
@@ -242,10 +242,10 @@ func consoleFinding(url, addr string) Finding {
 func transactionFindings(o *Observation) (list []Finding) {
 	for _, h := range o.Hanging {
 		list = append(list, Finding{"transactions", Fault, fmt.Sprintf("the transaction of producer %d hangs in %s/%d from offset %d on: later records can't be read", h.Producer, h.Topic, h.Partition, h.Start),
-			"abort each that is listed here, then run this again: " + h.Abort()})
+			"abort each one listed here, then run this again: " + h.Abort()})
 	}
 	if o.HangingUnknown != nil && (len(o.ReadersHeldAt) > 0 || len(o.Unstable) > 0) {
-		list = append(list, Finding{"transactions", Note, fmt.Sprintf("it is unknown which transactions hang: %v", o.HangingUnknown), "ask as a user who may read these topics, or see kafka-transactions.sh find-hanging, also of __consumer_offsets"})
+		list = append(list, Finding{"transactions", Note, fmt.Sprintf("it is unknown which transactions hang: %v", o.HangingUnknown), "run this as a user who may read these topics, or use kafka-transactions.sh find-hanging, also for __consumer_offsets"})
 	}
 	return list
 }

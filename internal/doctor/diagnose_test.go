@@ -60,7 +60,7 @@ func TestDiagnosis(t *testing.T) {
 		}, "positions fault waybill.tasks/3 begins at 60, but was read only up to 57"},
 		{"a position that somebody has set", func(o *Observation) {
 			o.Positions = []kafkaadmin.PositionFinding{{Position: groupmember.Position{Topic: "waybill.tasks", Partition: 3, Offset: 57}, Fault: groupmember.PositionForeign}}
-		}, "positions note no scheduler committed the group's offsets of waybill.tasks [3]: they aren't used"},
+		}, "positions note the group's offsets of waybill.tasks [3] were not committed by a scheduler and aren't used"},
 		{"a schedule that is well", func(o *Observation) {
 			o.Schedules = schedulesOf(schedule.Schedule{Name: "s", Next: textOf("2026-11-26T10:00:30.000Z")})
 		}, ""},
@@ -87,7 +87,7 @@ func TestDiagnosis(t *testing.T) {
 		},
 			"workflows note schedule s names bill/1, which is deprecated: use cash"},
 		{"no workflow", func(o *Observation) { o.Workflows = nil }, "workflows fault none is applied"},
-		{"no scheduler", func(o *Observation) { o.Scheduler = Group{Lag: 7} }, "scheduler fault none runs: orders and replies wait in the inboxes, lag 7"},
+		{"no scheduler", func(o *Observation) { o.Scheduler = Group{Lag: 7} }, "scheduler fault none runs: submissions and replies wait in the inboxes, lag 7"},
 		{"partitions without an owner", func(o *Observation) { o.Scheduler.Unowned = []int32{3} }, "scheduler fault partitions [3] have no owner"},
 		{"a scheduler that hangs", func(o *Observation) { o.Scheduler.Moved = false }, "scheduler fault lag 5, and no progress in 6s"},
 		{"submissions that none takes, while replies are", func(o *Observation) { o.Scheduler.Submissions = 3 },
@@ -100,9 +100,9 @@ func TestDiagnosis(t *testing.T) {
 		{"one that has nothing to do", func(o *Observation) { o.Scheduler.Lag, o.Scheduler.Moved = 0, false }, ""},
 		{"no supervisor", func(o *Observation) { o.Supervisor = Group{} }, "supervisor fault none runs: nothing times out"},
 		{"notifications that wait", func(o *Observation) { o.Notifier.Moved = false }, "notifier fault notifications wait, lag 5"},
-		{"no agent", func(o *Observation) { o.Agents["payments"] = Group{Lag: 2} }, "agent payments fault nobody reads its requests, lag 2"},
+		{"no agent", func(o *Observation) { o.Agents["payments"] = Group{Lag: 2} }, "agent payments fault no process reads its requests, lag 2"},
 		{"no agent, and nothing for it", func(o *Observation) { o.Agents["payments"] = Group{} }, "agent payments note none runs, and nothing waits for it"},
-		{"an open circuit", func(o *Observation) { o.Agents["payments"] = Group{Members: 1, Circuit: "open"} }, "agent payments fault a circuit of it is open"},
+		{"an open circuit", func(o *Observation) { o.Agents["payments"] = Group{Members: 1, Circuit: "open"} }, "agent payments fault a circuit breaker of it is open"},
 		{"long calls", func(o *Observation) { o.Agents["payments"] = Group{Members: 1, Lag: 2} }, "agent payments note lag 2, and no progress in 6s"},
 		{"no console", func(o *Observation) { o.Console = "" }, "console note none of this cluster answers"},
 		{"an open transaction", func(o *Observation) { o.ReadersHeldAt = map[int32]int64{4: 90} }, "events note partition 4: an open transaction holds readers at offset 90"},

@@ -22,7 +22,7 @@ func intakeFindings(intakes []intake.IntakeStatus) (list []Finding) {
 		case v.Fault != "":
 			list = append(list, Finding{check, Fault, v.Fault, "check the topic, and the rights of this principal"})
 		case v.State == intake.StatePaused:
-			list = append(list, Finding{check, Note, "paused, " + waiting, "`waybill intake resume " + v.Name + "` when it may go on"})
+			list = append(list, Finding{check, Note, "paused, " + waiting, "`waybill intake resume " + v.Name + "` when it may continue"})
 		case v.State == intake.StateStopped:
 			list = append(list, Finding{check, Fault, "no process runs it, " + waiting, "start `waybill intake run`; read its log if it runs"})
 		default:

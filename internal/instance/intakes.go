@@ -50,7 +50,7 @@ func (n *Instance) StartIntakes(ctx context.Context, o IntakeOptions) {
 	s := intakerun.New(intakerun.Config{Kafka: n.Kafka, Admin: n.Admin, Owner: n.Name, InstanceID: instanceID, LeaveOnClose: n.leaveOnStop(ctx), Only: o.Only, Workers: o.Workers,
 		Schemas: o.Schemas, Session: n.config.Session, Transaction: n.config.Transaction, FetchMaxWait: n.config.FetchMaxWait, Log: n.log,
 		Listener: &intakerun.Listener{
-			Taken: func(name string, c intakerun.Counts) {
+			Committed: func(name string, c intakerun.Counts) {
 				for result, count := range map[string]int{"submission": c.Submissions, "signal": c.Signals, "skipped": c.Skipped} {
 					m.records.WithLabelValues(name, result).Add(float64(count))
 				}

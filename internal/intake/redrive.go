@@ -39,7 +39,7 @@ func Redrive(ctx context.Context, programs map[string]*Program, avro Decoder, le
 		detail, _ := got.Record.Header(events.HeaderDetail)
 		return out, true, fmt.Errorf("it would be a dead letter again: %s: %s", got.Reason, detail)
 	case got.Skipped():
-		return out, true, errors.New("the condition of the intake leaves it out now")
+		return out, true, errors.New("the intake's condition excludes it now")
 	}
 	return got.Record, true, nil
 }

@@ -25,7 +25,7 @@ type IntakeStatus struct {
 	Topic       string             `json:"topic" jsonschema:"The topic that it consumes."`
 	Format      Format             `json:"format" jsonschema:"The format of the topic's values: json, cloudevents or avro."`
 	To          string             `json:"to" jsonschema:"What a record becomes: the name of a workflow, or that of a signal after the word signal."`
-	Lag         *int64             `json:"lag" jsonschema:"How many records it has still to consume. null: unknown."`
+	Lag         *int64             `json:"lag" jsonschema:"How many records it still has to consume. null: unknown."`
 	Partitions  []IntakePartition  `json:"partitions" jsonschema:"Where it is in each partition of the topic. Empty: unknown."`
 	Deadletters *IntakeDeadletters `json:"deadletters" jsonschema:"Its recent dead letters. null: unknown."`
 	Members     int                `json:"members" jsonschema:"How many workers of processes consume the topic."`
@@ -33,7 +33,7 @@ type IntakeStatus struct {
 	AppliedAt   *string            `json:"applied_at" format:"date-time" jsonschema:"When the definition was written last. null: unknown."`
 	By          string             `json:"by" jsonschema:"Who wrote it, by a console's token. Empty: unknown."`
 	Claimed     string             `json:"by_claimed" jsonschema:"Who wrote it, unverified. Empty: unknown."`
-	Why         string             `json:"why" jsonschema:"Why it was written, or paused. Empty: nobody said."`
+	Why         string             `json:"why" jsonschema:"Why it was written, or paused. Empty: no reason was given."`
 	Fault       string             `json:"fault,omitempty" jsonschema:"Why the definition, or the lag, can't be read. Absent: it can."`
 	Definition  json.RawMessage    `json:"definition" jsonschema:"The definition, as applied, with its defaults. null: it can't be read."`
 }
@@ -43,7 +43,7 @@ type IntakePartition struct {
 	Partition int32   `json:"partition" jsonschema:"The number of the partition."`
 	Position  *string `json:"position" jsonschema:"The offset of the next record that it consumes, as a string. null: it has no position yet."`
 	End       *string `json:"end" jsonschema:"The offset after the last record, as a string. null: unknown, for example because no broker leads the partition."`
-	Lag       *int64  `json:"lag" jsonschema:"How many records it has still to consume. null: unknown."`
+	Lag       *int64  `json:"lag" jsonschema:"How many records it still has to consume. null: unknown."`
 	Worker    string  `json:"worker" jsonschema:"Who consumes the partition: a worker of a process. Empty: none does."`
 }
 
@@ -88,7 +88,7 @@ func (o *Offsets) Positions() (list []IntakePartition, lag *int64, err error) {
 		list = append(list, p)
 	}
 	if len(beyond) > 0 {
-		return list, nil, fmt.Errorf("its positions in the partitions %v are beyond the end of the topic, which was recreated or truncated: a process that runs it goes on, or alerts", beyond)
+		return list, nil, fmt.Errorf("its positions in the partitions %v are beyond the end of the topic, which was recreated or truncated: a process that runs it continues, or writes an alert", beyond)
 	}
 	return list, lag, nil
 }

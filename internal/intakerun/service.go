@@ -51,8 +51,8 @@ type Config struct {
 
 // Listener observes a Service. Its fields may be nil. They are called from several goroutines, and must not block.
 type Listener struct {
-	// Taken: a transaction was committed.
-	Taken func(intake string, n Counts)
+	// Committed: a transaction was committed, with the counts of its records.
+	Committed func(intake string, n Counts)
 	// Failed: a worker of an intake failed, and is opened again.
 	Failed func(intake string, err error)
 	// Alert: an operator should look at an intake.

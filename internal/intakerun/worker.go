@@ -66,7 +66,7 @@ func (c *consumer) restarting(ctx context.Context, number int) {
 		c.s.cfg.Listener.Failed(name, err)
 		if time.Since(warned) > warnInterval {
 			warned = time.Now()
-			c.s.cfg.Log.Warn("intake failed in this process; it tries again", "intake", name, "worker", number, "error", err)
+			c.s.cfg.Log.Warn("intake failed in this process; it is retried", "intake", name, "worker", number, "error", err)
 		}
 		if failures == alertAfter {
 			c.s.cfg.Listener.Alert(name, AlertStopped, fmt.Sprintf("the intake %s doesn't run in a process: %v", name, err))
@@ -157,7 +157,9 @@ func (c *consumer) open(ctx context.Context, number int) (Log, error) {
 func (c *consumer) listener() *schedulerworker.Listener {
 	name, log, alert := c.program.Definition.Name, c.s.cfg.Log.With("intake", c.program.Definition.Name), c.s.cfg.Listener.Alert
 	return &schedulerworker.Listener{
-		GroupFailed: func(err error) { log.Warn("membership in the intake's group ended; it joins again", "error", err) },
+		GroupFailed: func(err error) {
+			log.Warn("membership in the intake's group ended; the process joins again", "error", err)
+		},
 		SubscriptionMismatch: func(member string, topics []string) {
 			log.Warn("another process of the intake reads other topics; it has an earlier definition", "member", member, "topics", topics)
 		},
@@ -166,7 +168,7 @@ func (c *consumer) listener() *schedulerworker.Listener {
 			log.Error("the topic was truncated", "error", err)
 		},
 		Corrupt: func(topic string, p int32, err error) {
-			log.Error("records can't be read; the partition is paused, and tried again", "topic", topic, "partition", p, "error", err)
+			log.Error("records can't be read; the partition is paused, and the read is retried", "topic", topic, "partition", p, "error", err)
 		},
 		Position: func(at groupmember.Position, fault groupmember.PositionFault) {
 			log.Error("the position of the intake can't be used as it is", "position", at.String(), "fault", fault)
@@ -237,7 +239,7 @@ func (w *worker) runOnce(ctx context.Context) error {
 		return err
 	case committed:
 		clear(w.refused)
-		w.c.s.cfg.Listener.Taken(w.c.program.Definition.Name, n)
+		w.c.s.cfg.Listener.Committed(w.c.program.Definition.Name, n)
 	}
 	return nil
 }
@@ -248,7 +250,7 @@ func (w *worker) awaitSchemas(ctx context.Context, why error) error {
 		return err
 	}
 	if w.unavailable++; w.unavailable == 1 || w.unavailable%alertAfter == 0 {
-		w.c.s.cfg.Log.Warn("the schema registry can't be asked; the intake waits", "intake", w.c.program.Definition.Name, "error", why)
+		w.c.s.cfg.Log.Warn("the schema registry is unavailable; the intake waits", "intake", w.c.program.Definition.Name, "error", why)
 	}
 	if w.unavailable == alertAfter {
 		name := w.c.program.Definition.Name
@@ -275,7 +277,7 @@ func (w *worker) reconcile(ctx context.Context) error {
 			return err
 		}
 		if placed {
-			w.c.s.cfg.Log.Info("intake begins", "intake", w.c.program.Definition.Name, "topic", w.topic, "partition", p, "start", w.c.program.Definition.Start)
+			w.c.s.cfg.Log.Info("intake starts to read a partition", "intake", w.c.program.Definition.Name, "topic", w.topic, "partition", p, "start", w.c.program.Definition.Start)
 		}
 		w.log.Resume(p, inboxgate.PausedForRestore)
 		w.ready[p] = number

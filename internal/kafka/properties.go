@@ -236,7 +236,7 @@ func textOf(props map[string]string, inline string, files ...string) ([]byte, er
 	case len(set) == 0:
 		return nil, nil
 	case len(set) > 1:
-		return nil, fmt.Errorf("%s are set at once; keep one", strings.Join(set, " and "))
+		return nil, fmt.Errorf("%s are set together; keep one", strings.Join(set, " and "))
 	case set[0] == inline:
 		return []byte(props[inline]), nil
 	}
@@ -254,7 +254,7 @@ func credentialsOf(props map[string]string) (user, pass string, err error) {
 	jaas := props["sasl.jaas.config"]
 	user, pass = props["sasl.username"], props["sasl.password"]
 	if jaas != "" && (user != "" || pass != "") {
-		return "", "", errors.New("sasl.jaas.config is set beside sasl.username or sasl.password; keep one way")
+		return "", "", errors.New("sasl.jaas.config is set together with sasl.username or sasl.password; keep one of the two")
 	}
 	if jaas != "" {
 		if user, pass, err = parseJAAS(jaas); err != nil {

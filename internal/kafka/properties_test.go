@@ -225,13 +225,13 @@ func TestPropertiesNamesAllFaultsAtOnceWithTheirFix(t *testing.T) {
 			"ssl.truststore.type=JKS: only PEM", "no certificate in PEM form", "no private key in PEM form"}},
 		"sasl":         {"security.protocol=SASL_PLAINTEXT\nsasl.username=u\nsasl.password=p", []string{"sasl.mechanism is missing: set it"}},
 		"mechanism":    {"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=GSSAPI\nsasl.username=u\nsasl.password=p", []string{`"GSSAPI" is not supported; use PLAIN`}},
-		"two ways":     {"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=u\nsasl.jaas.config=x", []string{"keep one way"}},
+		"two ways":     {"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=u\nsasl.jaas.config=x", []string{"keep one of the two"}},
 		"jaas":         {"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config=com.sun.Krb5LoginModule required;", []string{"Krb5LoginModule", "ScramLoginModule required username"}},
 		"jaas, quote":  {"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config=x.PlainLoginModule required username=\"a;", []string{"not closed"}},
 		"no password":  {"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config=x.PlainLoginModule required username=\"a\";", []string{"a user and a password"}},
 		"bad escape":   {"client.id=\\u12", []string{"Line 1", "invalid unicode literal"}},
 		"missing file": {"security.protocol=SSL\nssl.ca.location=/nowhere/ca.pem", []string{"/nowhere/ca.pem"}},
-		"contradict":   {"security.protocol=SSL\nssl.ca.location=a\nssl.truststore.location=b", []string{"ssl.truststore.location and ssl.ca.location are set at once"}},
+		"contradict":   {"security.protocol=SSL\nssl.ca.location=a\nssl.truststore.location=b", []string{"ssl.truststore.location and ssl.ca.location are set together"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := p.file(t, "client.properties", tt.text)

@@ -76,7 +76,7 @@ func ReadSubmissions(in io.Reader, name string, ns events.Namespace, source stri
 			if first, twice := seen[s.ID]; !twice {
 				seen[s.ID] = place{len(subs), number}
 			} else if subs[first.index].Digest() != s.Digest() {
-				err = fmt.Errorf("id %q was in line %d, with another body", s.ID, first.line)
+				err = fmt.Errorf("id %q was on line %d, with another body", s.ID, first.line)
 			}
 		}
 		if err != nil {

@@ -20,7 +20,7 @@ func TestReadSubmissions(t *testing.T) {
 		{"one object on several lines", "{\n \"id\":\"a\"}", 0, "each line is one submission"},
 		{"no end of line", `{"id":"a","workflow":"w"}`, 1, ""},
 		{"the same twice", "{\"id\":\"a\",\"workflow\":\"w\",\"input\":{\"n\":1}}\n{\"input\":{ \"n\": 1 },\"id\":\"a\",\"workflow\":\"w\"}", 2, ""},
-		{"another body", "{\"id\":\"a\",\"workflow\":\"w\"}\n\n{\"id\":\"a\",\"workflow\":\"v\"}", 0, `line 3: id "a" was in line 1, with another body`},
+		{"another body", "{\"id\":\"a\",\"workflow\":\"w\"}\n\n{\"id\":\"a\",\"workflow\":\"v\"}", 0, `line 3: id "a" was on line 1, with another body`},
 		{"too large", "{\"id\":\"a\",\"workflow\":\"w\"}\n" + big, 0, "line 2: more than"},
 		{"no id", `{"workflow":"w"}`, 0, "line 1: bad_field: id"},
 		{"an array", `[{"id":"a","workflow":"w"}]`, 0, "line 1: bad_json"},

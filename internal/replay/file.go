@@ -46,9 +46,9 @@ type Without struct {
 }
 
 func (w *Without) Error() string {
-	what := fmt.Sprintf("it was exported without %d tasks, of which events couldn't be read", len(w.Tasks))
+	what := fmt.Sprintf("it was exported without %d tasks, because events of them couldn't be read", len(w.Tasks))
 	if len(w.Tasks) == 1 {
-		what = fmt.Sprintf("it was exported without the task %q, of which events couldn't be read", w.Tasks[0])
+		what = fmt.Sprintf("it was exported without the task %q, because events of it couldn't be read", w.Tasks[0])
 	}
 	return what + ": " + strings.Join(w.Lost, "; ")
 }

@@ -371,7 +371,7 @@ func (s *sandbox) run() error {
 		}
 		switch {
 		case turn == maxForkTurns:
-			s.out.Stalled = "it goes round: stopped after " + strconv.Itoa(maxForkTurns) + " inputs"
+			s.out.Stalled = "it loops: stopped after " + strconv.Itoa(maxForkTurns) + " inputs"
 			return nil
 		case s.fork.MaxEvents > 0 && len(s.out.Forked) >= s.fork.MaxEvents:
 			s.out.Stalled = "stopped after " + strconv.Itoa(len(s.out.Forked)) + " events"
@@ -504,7 +504,7 @@ func (s *sandbox) protected(in events.Input, decide func(*scheduler.Env) schedul
 	}
 	defer func() {
 		if why := recover(); why != nil {
-			d, s.out.Stalled = scheduler.Decision{}, fmt.Sprintf("the task can't go on under this definition: %v", why)
+			d, s.out.Stalled = scheduler.Decision{}, fmt.Sprintf("the task can't continue under this definition: %v", why)
 		}
 	}()
 	d = decide(env)

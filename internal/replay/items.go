@@ -22,7 +22,7 @@ type ItemIDs func(step, item int) string
 // ItemsWhy says where the items of a step are that doesn't advance.
 type ItemsWhy struct {
 	Count     int          `json:"count" jsonschema:"The number of items."`
-	Waiting   int          `json:"waiting" jsonschema:"Items that haven't started. In an undo: items that are to be undone yet."`
+	Waiting   int          `json:"waiting" jsonschema:"Items that haven't started. In an undo: items that are still to be undone."`
 	Running   int          `json:"running" jsonschema:"Items whose task runs. In an undo: items whose task is being undone."`
 	Held      int          `json:"held" jsonschema:"Those of the running items whose task is held for an operator."`
 	Completed int          `json:"completed" jsonschema:"Items that have completed. In an undo: items whose task was undone."`

@@ -112,7 +112,7 @@ func (e *ChangedError) Error() string {
 
 // What returns Error without the record's position.
 func (e *ChangedError) What() string {
-	return fmt.Sprintf("line %d isn't as it was exported: its crc32c doesn't fit", e.Line)
+	return fmt.Sprintf("line %d was changed after the export: its crc32c doesn't match", e.Line)
 }
 
 func changedAt(line int, r *events.Record) *ChangedError {

@@ -168,7 +168,7 @@ func ExplainItems(t *events.Task, since *Since, unreadable string, agents map[st
 	switch {
 	case unreadable != "":
 		w.Reason = ReasonUnreadable
-		w.Moves = "a build that can read it, if a newer one wrote it; where the log was corrupted nothing does, so see by the timeline what was done, settle it, and submit the order under another id: " + unreadable
+		w.Moves = "a build that can read it, if a newer one wrote it. If the log is corrupt, nothing does: see in the timeline what was done, finish or revert it by hand, and submit the task under another id: " + unreadable
 		return w
 	case !t.Open():
 		w.Reason, w.Moves, w.Error = ReasonEnded, "nothing: it is "+string(t.State), t.Error
@@ -256,7 +256,7 @@ func explainStep(t *events.Task, i int, since *Since, agents map[string]AgentSta
 	case events.StepFailed:
 		s.Reason, s.Since, s.Until = ReasonWaitingRetry, events.InstantText(run.Timer.Due), events.InstantText(run.Timer.Due) // due immediately
 		s.err = run.Error
-		s.Moves = "a supervisor that asks for what comes next" + late(run.Timer, now)
+		s.Moves = "a supervisor that asks for the recovery" + late(run.Timer, now)
 		if run.Timer.Due.After(now) { // the agent asked to be called later
 			s.Since = events.InstantText(since.run(events.Slot{Step: s.Step, Kind: kind}, t.UpdatedAt))
 			s.Moves = "the end of the wait that the agent asked for: then " + s.Moves
@@ -372,7 +372,7 @@ func (s *StepWhy) running(t *events.Task, run *events.Run, agents map[string]Age
 		s.noLiveAgent()
 	case a.behind(t.ID, s.Attempt, attemptsWith(t, s.Agent)):
 		s.Reason = ReasonQueue
-		s.Moves = fmt.Sprintf("agent %s, whose group lags by %d: perhaps it has not taken this request yet, and perhaps it is at work on it", s.Agent, a.Lag)
+		s.Moves = fmt.Sprintf("agent %s, whose group lags by %d: it may not have read this request yet, or it may be working on it", s.Agent, a.Lag)
 	}
 	if l := late(run.Timer, now); l != "" { // agents drop requests whose complete-by has passed
 		s.Moves = "a supervisor that ends the attempt" + l
@@ -387,7 +387,7 @@ func (s *StepWhy) queued(run *events.Run, since time.Time, agents map[string]Age
 		return
 	}
 	s.Reason = ReasonCapacity
-	s.Moves = "a reply of agent " + s.Agent + " to another request: the scheduler asks for no more at once"
+	s.Moves = "a reply of agent " + s.Agent + " to another request: the agent is at its concurrency limit"
 	if run.State == events.StepWaiting {
 		s.Moves += "; or a supervisor, if none has asked for the retry yet"
 	}

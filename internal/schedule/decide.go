@@ -149,7 +149,7 @@ func (d *Decider) backfill(k *Kept, o *openRequest, now time.Time) (decisions []
 // Errors of requests.
 var (
 	// ErrTooManyRequests: RequestsMax triggers and backfills aren't done.
-	ErrTooManyRequests = fmt.Errorf("%d triggers and backfills of the schedule aren't done yet, and there can't be more", RequestsMax)
+	ErrTooManyRequests = fmt.Errorf("%d triggers and backfills of the schedule aren't done yet, the maximum; wait until one is done", RequestsMax)
 	// ErrUnusable: this build can't use the definition.
 	ErrUnusable = errors.New("this build can't use the schedule's definition")
 	// ErrBadRange is wrapped if the instants can't be backfilled.

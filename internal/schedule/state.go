@@ -25,7 +25,7 @@ const (
 // Errors of those who keep schedules.
 var (
 	// ErrNotRead: the process hasn't read the topic of schedules to its end yet.
-	ErrNotRead = errors.New("the schedules aren't read yet")
+	ErrNotRead = errors.New("the schedules have not been read yet")
 	// ErrNotFound: there is no such schedule.
 	ErrNotFound = errors.New("no such schedule")
 )

@@ -24,7 +24,7 @@ type Schedule struct {
 	Refused    int64             `json:"refused" jsonschema:"How many of its tasks were refused."`
 	AppliedAt  *string           `json:"applied_at" format:"date-time" jsonschema:"When it was applied, paused or resumed last."`
 	By         string            `json:"by,omitempty" jsonschema:"Who did that: the name of a token."`
-	Claimed    string            `json:"by_claimed,omitempty" jsonschema:"Who says to have done that: nobody has checked it."`
+	Claimed    string            `json:"by_claimed,omitempty" jsonschema:"Who claims to have done that; it isn't verified."`
 	Why        string            `json:"why,omitempty" jsonschema:"Why."`
 	Recent     []ScheduleInstant `json:"recent,omitempty" jsonschema:"The last instants, the newest first. Only of a single schedule."`
 }

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// lookInterval is the longest time between two looks at the clock, which can be corrected.
-	lookInterval = time.Second
+	// clockCheckInterval is the maximum time between two readings of the clock, which may be corrected meanwhile.
+	clockCheckInterval = time.Second
 	// resendInterval is how long a submission waits for its confirmation before it is sent again.
 	resendInterval = 30 * time.Second
 	// askInterval is how often the owner asks at most for the status of a task that hasn't ended. So it learns the end of a
@@ -26,7 +26,7 @@ const (
 )
 
 // errReplaced says that another process has claimed a later epoch.
-var errReplaced = errors.New("another process decides now")
+var errReplaced = errors.New("another process starts the tasks of schedules now")
 
 // owner is a process while it decides. One goroutine has it.
 type owner struct {
@@ -122,7 +122,7 @@ func (o *owner) decide() (rs []events.Record, wait time.Duration, err error) {
 		return nil, 0, err
 	}
 	now := o.cfg.Now()
-	wait = lookInterval
+	wait = clockCheckInterval
 	for _, k := range o.state.All() {
 		for _, decision := range o.decider.Decide(k, now) {
 			r, err := o.records.Decided(k.Name, decision)

@@ -219,7 +219,7 @@ func (s *Service) AwaitRequest(ctx context.Context, name, request string) (*sche
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("the request is written, and no supervisor has decided it yet; is one running? %w", ctx.Err())
+			return nil, fmt.Errorf("the request is in the log, but no supervisor has handled it yet; is one running? %w", ctx.Err())
 		}
 	}
 }

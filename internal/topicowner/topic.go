@@ -90,7 +90,7 @@ func (t *Topic) Restarting(ctx context.Context, what string, loop func(context.C
 		}
 		if time.Since(warned) > warnInterval {
 			warned = time.Now()
-			t.cfg.Log.Warn(t.cfg.What+" don't run in this process; it tries again", "what", what, "error", err)
+			t.cfg.Log.Warn(t.cfg.What+" don't run in this process; this is retried", "what", what, "error", err)
 		}
 		if backoff.Sleep(ctx, backoff.After(restartWaitMin, restartWaitMax, failures)) != nil {
 			return
@@ -167,7 +167,7 @@ func (t *Topic) member(ctx context.Context) error {
 			return end, err == nil, err
 		},
 		Listener: &logreader.FollowerListener{GroupFailed: func(err error) {
-			t.cfg.Log.Warn("membership in the group of "+t.cfg.What+" ended; it joins again", "error", err)
+			t.cfg.Log.Warn("membership in the group of "+t.cfg.What+" ended; the process joins again", "error", err)
 		}}})
 	if err != nil {
 		return err

@@ -149,7 +149,7 @@ func (s *simulation) run() error {
 			s.fire(of, timer)
 		}
 	}
-	return s.faultAt(s.c.Line, fmt.Sprintf("the task goes round: stopped after %d inputs", maxInputs), "bound its retries, or give the case `until`")
+	return s.faultAt(s.c.Line, fmt.Sprintf("the task loops: stopped after %d inputs", maxInputs), "bound its retries, or give the case `until`")
 }
 
 func (s *simulation) faultAt(line int, what, fix string) error {

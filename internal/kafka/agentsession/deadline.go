@@ -30,7 +30,7 @@ type deadlineConn struct {
 // checks the context again, and fails the flight.
 func (g *deadlineConn) Write(b []byte) (int, error) {
 	if len(b) >= kafka.RequestKeyEnd && binary.BigEndian.Uint16(b[kafka.RequestKeyAt:]) == uint16(kmsg.Produce) && g.overdue() {
-		return 0, fmt.Errorf("the time of a reply is over, not written: %w", net.ErrClosed)
+		return 0, fmt.Errorf("the deadline of a reply has passed, not written: %w", net.ErrClosed)
 	}
 	return g.Conn.Write(b)
 }

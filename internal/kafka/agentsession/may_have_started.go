@@ -39,7 +39,7 @@ func (s *Session) learnEnds(cl *kgo.Client, came map[int32]*ownedPartition) {
 			return
 		}
 		if tries&(tries-1) == 0 { // reported at tries 1, 2, 4, 8 ...
-			s.report(fmt.Errorf("where %s ended when its partitions came: %w", s.cfg.Topic, err))
+			s.report(fmt.Errorf("find the end of %s when its partitions were assigned: %w", s.cfg.Topic, err))
 		}
 		if backoff.Sleep(s.life, endsRetryInterval) != nil {
 			return

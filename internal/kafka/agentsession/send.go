@@ -283,14 +283,14 @@ func deadlineError(ctx context.Context) error {
 //     can't cancel a single record. The scheduler counts the duplicate as not current, and it has no effect.
 func (s *Session) Send(ctx context.Context, rec events.Record) error {
 	if err := deadlineError(ctx); err != nil {
-		return fmt.Errorf("reply to %s: its time is over, not sent: %w", rec.Topic, err)
+		return fmt.Errorf("reply to %s: its deadline has passed, not sent: %w", rec.Topic, err)
 	}
 	err := s.replies.send(ctx, &rec)
 	if err == nil {
 		return nil
 	}
 	if over := deadlineError(ctx); over != nil {
-		return fmt.Errorf("reply to %s: its time ended before it was acknowledged: %w", rec.Topic, over)
+		return fmt.Errorf("reply to %s: its deadline passed before it was acknowledged: %w", rec.Topic, over)
 	}
 	if large, is := errors.AsType[*kafka.TooLargeError](err); is {
 		return large

@@ -46,7 +46,7 @@ const (
 )
 
 // ErrPartitionLost is the cancellation cause of a HeldContext.
-var ErrPartitionLost = errors.New("the partition has gone to another member")
+var ErrPartitionLost = errors.New("the partition was reassigned to another member")
 
 // Listener observes a session; any of its funcs may be nil. They are called from the client's goroutines and
 // must not block.
@@ -313,7 +313,7 @@ func (s *Session) poll(ctx context.Context, until time.Time) kgo.Fetches {
 	fetches := s.cl.PollRecords(ctx, s.cfg.MaxPollRecords)
 	found := groupmember.TakeUnreadable(fetches)
 	for _, x := range found {
-		s.report(fmt.Errorf("%s/%d is paused: its broker doesn't have what was written: %w", x.At.Topic, x.At.Partition, x.Err))
+		s.report(fmt.Errorf("%s/%d is paused: its broker doesn't have records that were written: %w", x.At.Topic, x.At.Partition, x.Err))
 	}
 	if len(found) > 0 || len(s.quarantines) > 0 {
 		s.quarantine(found, fetches, time.Now())
@@ -512,7 +512,7 @@ func (s *Session) restoreTracker(partition int32, code int16, offset int64, meta
 		text = *metadata
 	}
 	if id := topicIn(text); id != "" && s.topicID != "" && id != s.topicID {
-		s.report(fmt.Errorf("partition %d of %s: the group's offset %d is of the topic before, with the id %s, and isn't used: the topic is read from its start", partition, s.cfg.Topic, offset, id))
+		s.report(fmt.Errorf("partition %d of %s: the group's offset %d belongs to the deleted topic with the id %s and isn't used: the topic is read from its start", partition, s.cfg.Topic, offset, id))
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.fromOldTopic[partition] = true
@@ -520,7 +520,7 @@ func (s *Session) restoreTracker(partition int32, code int16, offset int64, meta
 	}
 	tracker, err := NewTracker(offset, text)
 	if err != nil {
-		s.report(fmt.Errorf("partition %d of %s: finished requests may be done again: %w", partition, s.cfg.Topic, err))
+		s.report(fmt.Errorf("partition %d of %s: finished requests may run again: %w", partition, s.cfg.Topic, err))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -135,7 +135,7 @@ func encodeSpans(low int64, done []span) string {
 func decodeSpans(low int64, metadata string) ([]span, error) {
 	text, ok := strings.CutPrefix(metadata, metadataVersion)
 	if !ok {
-		return nil, fmt.Errorf("%.40q is not of Waybill", metadata)
+		return nil, fmt.Errorf("%.40q was not written by Waybill", metadata)
 	}
 	text, _, _ = strings.Cut(text, ";") // the circuit and topic id that withCircuit and withTopic add
 	buf, err := base64.RawStdEncoding.DecodeString(text)

@@ -149,7 +149,7 @@ func listMaxTimestamp(ctx context.Context, cl *kgo.Client, topic string, partiti
 		return 0, err
 	}
 	if len(answer.Topics) != 1 || len(answer.Topics[0].Partitions) != 1 {
-		return 0, errors.New("the broker answered about something else")
+		return 0, errors.New("the broker's answer doesn't have the partition")
 	}
 	of := answer.Topics[0].Partitions[0]
 	return of.Timestamp, kerr.ErrorForCode(of.ErrorCode)

@@ -123,7 +123,7 @@ func Start(o Options) (_ *Broker, err error) {
 	if !clean {
 		if err := b.abortOpenTransactions(); err != nil {
 			b.cluster.Close()
-			return nil, fmt.Errorf("roll back what was open when the process before was killed: %w", err)
+			return nil, fmt.Errorf("roll back the transactions that a killed process left open: %w", err)
 		}
 	}
 	return b, nil
@@ -234,7 +234,7 @@ func listenLoopback(address string) (net.Listener, error) {
 		return nil, fmt.Errorf("address %q: %w; write host:port, as in %s", address, err, DefaultListen)
 	}
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return nil, fmt.Errorf("address %q is not of this machine alone, and the embedded broker asks nobody who he is; "+
+		return nil, fmt.Errorf("address %q is reachable from other machines, and the embedded broker has no authentication; "+
 			"listen on 127.0.0.1, or run Apache Kafka", address)
 	}
 	l, err := net.Listen("tcp", address)

@@ -176,9 +176,9 @@ func TestADirectoryHasOneBroker(t *testing.T) {
 func TestListenIsForThisMachineAndSaysWhatIsWrong(t *testing.T) {
 	e, _ := start(t, embedded.Options{Listen: "127.0.0.1:0"})
 	for address, want := range map[string]string{
-		"0.0.0.0:0":     "not of this machine alone",
-		":9092":         "not of this machine alone",
-		"example.org:1": "not of this machine alone",
+		"0.0.0.0:0":     "reachable from other machines",
+		":9092":         "reachable from other machines",
+		"example.org:1": "reachable from other machines",
 		"9092":          "write host:port",
 		e.Addr():        "give another --kafka-listen",
 	} {

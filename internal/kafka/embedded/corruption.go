@@ -55,7 +55,7 @@ type corruptionError struct {
 
 func (e *corruptionError) Error() string {
 	var b strings.Builder
-	b.WriteString("the log is corrupt, and was left as it is; these aren't as they were written:")
+	b.WriteString("the log is corrupt, and was not changed; these records differ from what was written:")
 	for _, d := range e.found {
 		fmt.Fprintf(&b, "\n  %s", d)
 	}
@@ -63,7 +63,7 @@ func (e *corruptionError) Error() string {
 		fmt.Fprintf(&b, "\n  and %d more", e.more)
 	}
 	first := e.found[0]
-	fmt.Fprintf(&b, "\nBring each file back from a copy. Or lose what follows in its partition, after making a copy of all, as in\n  truncate -s %d %s", first.at, first.file)
+	fmt.Fprintf(&b, "\nRestore each file from a copy. Or copy the data directory, then discard what follows in each partition, as in\n  truncate -s %d %s", first.at, first.file)
 	if len(first.later) > 0 {
 		fmt.Fprintf(&b, " && rm %s", strings.Join(first.later, " "))
 	}
@@ -80,7 +80,7 @@ func checkLog(dir string, clean bool) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look through the log: %w", err)
+		return fmt.Errorf("scan the log: %w", err)
 	}
 	found := make([]*corruption, len(entries))
 	var g errgroup.Group
@@ -92,7 +92,7 @@ func checkLog(dir string, clean bool) error {
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return fmt.Errorf("look through the log: %w", err)
+		return fmt.Errorf("scan the log: %w", err)
 	}
 	e := &corruptionError{}
 	for _, d := range found {

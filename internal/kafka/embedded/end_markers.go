@@ -47,7 +47,7 @@ func writeEndMarkers(dir string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look for the ends of partitions: %w", err)
+		return fmt.Errorf("list the partitions to keep their ends: %w", err)
 	}
 	for _, entry := range entries {
 		if err := writeEndMarker(filepath.Join(dir, partitionsDir, entry.Name())); err != nil {

@@ -77,7 +77,7 @@ func (l *faultLog) writeError() error {
 	if l.lastWriteErr == nil {
 		return nil
 	}
-	return fmt.Errorf("the embedded broker can't write: %w; make room on that disk, or mend it", l.lastWriteErr)
+	return fmt.Errorf("the embedded broker can't write: %w; free space on that disk, or repair it", l.lastWriteErr)
 }
 
 // err returns the errors that kfake logged at level error, at most faultLogMax: data that was not written for good.

@@ -38,7 +38,7 @@ func (e *DuplicateInstanceError) Error() string {
 	if e.Holder != "" {
 		by = " (" + e.Holder + ")"
 	}
-	return fmt.Sprintf("another process has joined under the name of this instance%s, and has its partitions: this one ends; give each living one a name of its own (--instance): %v", by, e.Err)
+	return fmt.Sprintf("another process has joined under the name of this instance%s and has its partitions, so this process ends; give each process its own name (--instance): %v", by, e.Err)
 }
 
 // Unwrap returns what the brokers said.

@@ -42,7 +42,7 @@ func ChangeDefinitions(ctx context.Context, c kafka.Config, decide func(all []ev
 			return err
 		}
 		if backoff.Sleep(ctx, rand.N(wait)) != nil {
-			return fmt.Errorf("others change the definitions all the time; try again: %w", err)
+			return fmt.Errorf("other writers keep changing the definitions; try again: %w", err)
 		}
 		wait = min(2*wait, definitionsRetryMax)
 	}
@@ -88,7 +88,7 @@ func awaitCommitted(ctx context.Context, admin *Admin, topic string, offset int6
 	for {
 		ends, err := admin.CommittedEndOffsets(ctx, topic)
 		if err != nil {
-			return fmt.Errorf("the definitions are written; ask whether readers get them: %w", err)
+			return fmt.Errorf("the definitions are written; check whether readers get them: %w", err)
 		}
 		if ends[0] > offset {
 			return nil

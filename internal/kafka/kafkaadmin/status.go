@@ -62,7 +62,7 @@ func (a *Admin) InboxBounds(ctx context.Context) (starts, ends map[string]map[in
 		}
 	}
 	if !known {
-		return nil, nil, fmt.Errorf("where the inboxes begin and end: %w", cmp.Or(errors.Join(failed, err), errors.New("the cluster says it of none")))
+		return nil, nil, fmt.Errorf("list the start and end offsets of the inboxes: %w", cmp.Or(errors.Join(failed, err), errors.New("the cluster returned none")))
 	}
 	return starts, ends, nil
 }

@@ -193,7 +193,7 @@ func (a *Admin) settledPartitions(ctx context.Context, asked int32, meta kadm.Me
 	}
 	switch {
 	case settled != 0 && asked != 0 && settled != asked:
-		return 0, fmt.Errorf("the namespace %q has %d partitions, not %d, and they can't be changed, for they say where a task lives; "+
+		return 0, fmt.Errorf("the namespace %q has %d partitions, not %d, which can't be changed, because the partition of a task depends on it; "+
 			"leave --partitions out, or create another --namespace", a.cfg.Namespace, settled, asked)
 	case settled != 0:
 		return settled, nil
@@ -214,7 +214,7 @@ func replicationFor(asked int16, brokers int) (int16, string, error) {
 	case brokers == 1:
 		return asked, "replication 1: the cluster has a single broker, whose disk is the only copy", nil
 	case asked < wantReplication:
-		return asked, fmt.Sprintf("replication %d: less than %d, so that the loss of a broker stops writing or loses tasks", asked, wantReplication), nil
+		return asked, fmt.Sprintf("replication %d: less than %d, so the loss of a broker stops writes or loses tasks", asked, wantReplication), nil
 	}
 	return asked, "", nil
 }
@@ -281,7 +281,7 @@ func (a *Admin) awaitTopic(ctx context.Context, topic string) (kadm.TopicDetail,
 			return t, nil
 		}
 		if backoff.Sleep(ctx, topicVisibleEvery) != nil {
-			return t, fmt.Errorf("topic %s was created but can't be used yet; look at the brokers' logs: %w", topic, errors.Join(err, ctx.Err()))
+			return t, fmt.Errorf("topic %s was created but can't be used yet; check the brokers' logs: %w", topic, errors.Join(err, ctx.Err()))
 		}
 	}
 }
@@ -317,7 +317,7 @@ func (a *Admin) Format(ctx context.Context) (Format, error) {
 			return nil
 		}
 		if err := json.Unmarshal(r.Value, &f); err != nil || f.Version < 1 || f.Partitions < 1 {
-			return fmt.Errorf("the format record %s/%d/%d is not one: %.100q", r.Topic, r.Partition, r.Offset, r.Value)
+			return fmt.Errorf("the format record %s/%d/%d is invalid: %.100q", r.Topic, r.Partition, r.Offset, r.Value)
 		}
 		return nil
 	}
@@ -366,7 +366,7 @@ func (a *Admin) writeFormat(ctx context.Context, want Format) error {
 		have, err = a.Format(ctx)
 	}
 	if err == nil && have != want {
-		err = fmt.Errorf("the namespace %q has format %d with %d partitions, this program wants %d with %d; use the program that wrote it, or another --namespace",
+		err = fmt.Errorf("the namespace %q has format %d with %d partitions, this program expects %d with %d; use the release that wrote it, or another --namespace",
 			a.cfg.Namespace, have.Version, have.Partitions, want.Version, want.Partitions)
 	}
 	return err
@@ -390,7 +390,7 @@ func (a *Admin) CheckFormat(ctx context.Context) (Format, error) {
 		case !ok:
 			return f, fmt.Errorf("topic %s is missing; run `waybill topics create`", spec.name)
 		case !spec.fits(n):
-			return f, fmt.Errorf("topic %s has %d partitions, and the namespace's format record says %d: tasks would be looked for where they are not; "+
+			return f, fmt.Errorf("topic %s has %d partitions, and the namespace's format record says %d: tasks would be looked up in the wrong partitions; "+
 				"restore its partition count (run `waybill topics check`), or start a new --namespace", spec.name, n, f.Partitions)
 		}
 	}

@@ -31,10 +31,10 @@ type CorruptError struct {
 
 func (e *CorruptError) Error() string {
 	if e.Gone {
-		return fmt.Sprintf("topic %s partition %d: the broker has nothing of the records %d to %d, though committed ones go so far, and of this topic none are ever taken out; its disk, or somebody at it, lost them",
+		return fmt.Sprintf("topic %s partition %d: the broker has none of the records %d to %d, although they are below its last committed offset and records of this topic are never deleted; they were lost on the broker's disk",
 			e.Topic, e.Partition, e.Offset, e.Next-1)
 	}
-	return fmt.Sprintf("topic %s partition %d: the records %d to %d%s aren't as they were written: the checksum of their batch is another; the broker's disk, or somebody at it, changed them",
+	return fmt.Sprintf("topic %s partition %d: the records %d to %d%s are corrupt: the checksum of their batch doesn't match; they were changed on the broker's disk after they were written",
 		e.Topic, e.Partition, e.Offset, e.Next-1, KeysText(e.Keys))
 }
 

@@ -234,7 +234,7 @@ type LostError struct {
 }
 
 func (e *LostError) Error() string {
-	return fmt.Sprintf("topic %s partition %d: the cluster has lost what it had acknowledged, offsets %d to %d, which were read before",
+	return fmt.Sprintf("topic %s partition %d: the cluster has lost acknowledged records, offsets %d to %d, which were read before",
 		e.Topic, e.Partition, e.From, e.To-1)
 }
 

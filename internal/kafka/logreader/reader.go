@@ -184,16 +184,16 @@ func (e *noDataError) Error() string {
 func (r *reader) checkResponse(p *kmsg.FetchResponseTopicPartition, pause time.Duration) error {
 	switch {
 	case p == nil:
-		return &noDataError{"left the partition out of its answer", pause}
+		return &noDataError{"omitted the partition from its answer", pause}
 	case len(p.RecordBatches) > 0:
 	case pause > 0:
-		return &noDataError{"gave no records", pause}
+		return &noDataError{"returned no records", pause}
 	case p.PreferredReadReplica >= 0:
-		return &noDataError{why: fmt.Sprintf("gave no records, and names broker %d", p.PreferredReadReplica)}
+		return &noDataError{why: fmt.Sprintf("returned no records, and names broker %d as the replica to read from", p.PreferredReadReplica)}
 	case p.LastStableOffset < r.position():
 		// A new leader may not know the high watermark yet, and reports no error. Until it does it refuses only
 		// ListOffsets (KIP-207).
-		return &noDataError{why: fmt.Sprintf("knows of committed records below %d only", p.LastStableOffset)}
+		return &noDataError{why: fmt.Sprintf("has committed records below %d only", p.LastStableOffset)}
 	}
 	return nil
 }

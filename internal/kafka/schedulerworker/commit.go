@@ -78,7 +78,7 @@ func (l *Worker) Commit(ctx context.Context, out []events.Record) (committed boo
 		panic(fmt.Sprintf("kafka: worker %q commits %d records but polled none", l.cfg.Owner, len(out)))
 	}
 	if l.mustAbort || l.assignmentChanged() {
-		return false, l.rollBack(ctx, "a partition went since its records were polled")
+		return false, l.rollBack(ctx, "a partition was reassigned after its records were polled")
 	}
 	began := time.Now()
 	sent := l.cfg.Clock.ProcessNow()
@@ -156,7 +156,7 @@ func (l *Worker) commitMarkers(ctx context.Context) error {
 		return err
 	}
 	if l.assignmentChanged() {
-		return l.rollBack(ctx, "a partition went since its markers were passed")
+		return l.rollBack(ctx, "a partition was reassigned after its markers were passed")
 	}
 	if err := l.session.Begin(); err != nil {
 		return l.fail("begin a transaction", err)
@@ -181,7 +181,7 @@ func (l *Worker) Abort(ctx context.Context) error {
 	if err := l.checkOpen(); err != nil {
 		return err
 	}
-	return l.rollBack(ctx, "the caller gave it back")
+	return l.rollBack(ctx, "the caller aborted it")
 }
 
 // assignmentChanged reports whether a partition was lost after its records were polled, even if it was assigned again.
@@ -329,7 +329,7 @@ func (l *Worker) produce(ctx context.Context, out []events.Record) (records []*k
 		index, err := l.produceWave(ctx, bounded, o, wave)
 		switch {
 		case ctx.Err() != nil:
-			return nil, nil, fmt.Errorf("stopped while output was on its way: %w", ctx.Err())
+			return nil, nil, fmt.Errorf("stopped while output was being written: %w", ctx.Err())
 		case err == nil:
 		case fatalToProducer(err):
 			return nil, nil, err

@@ -151,7 +151,7 @@ func (l *Worker) confirmEvents(ctx context.Context, p int32) {
 	for event, found := range l.lookUpEvents(ctx, map[int32][]int64{p: open})[p] {
 		switch found {
 		case undecided:
-			err = fmt.Errorf("whether events/%d has offset %d, which a commit names, can't be told", p, event)
+			err = fmt.Errorf("can't determine whether events/%d has offset %d, which a commit names", p, event)
 		case absent:
 			for _, topic := range l.cfg.Topics {
 				l.positionFault(groupmember.Position{Topic: topic, Partition: p, Offset: -1, Start: -1, End: -1, Metadata: groupmember.FormatPositionMark(l.positions.ids[topic], event)}, groupmember.PositionRolledBack)
@@ -160,7 +160,7 @@ func (l *Worker) confirmEvents(ctx context.Context, p int32) {
 		case present:
 		}
 		if err != nil && ctx.Err() == nil {
-			l.positions.endWith(fmt.Errorf("%w; a new client looks again", err))
+			l.positions.endWith(fmt.Errorf("%w; a new client checks again", err))
 			l.Wake()
 		}
 		if err != nil || found == absent {

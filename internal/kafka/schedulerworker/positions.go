@@ -263,7 +263,7 @@ func (l *Worker) Reflected(ctx context.Context, p int32, below map[string]int64)
 func (l *Worker) Rewind(ctx context.Context, p int32) error {
 	generation, owned := l.balancer.Assigned()[p]
 	if !owned {
-		return fmt.Errorf("worker %q: partition %d went before its inboxes were read from their starts", l.cfg.Owner, p)
+		return fmt.Errorf("worker %q: partition %d was reassigned before its inboxes were read from their starts", l.cfg.Owner, p)
 	}
 	l.positions.mu.Lock()
 	if l.positions.rewound == nil {
@@ -349,7 +349,7 @@ func (l *Worker) onDataLost(lost *kgo.ErrDataLoss) {
 		l.positionFault(found, groupmember.PositionCut)
 		return
 	}
-	l.positions.endWith(fmt.Errorf("%w; a new client asks where the log is", lost))
+	l.positions.endWith(fmt.Errorf("%w; a new client finds the position again", lost))
 }
 
 // topicsCheckInterval is how often a worker checks whether its topics were recreated. A fetch reveals it at once, but a

@@ -31,7 +31,7 @@ func (l *Worker) PlaceStart(ctx context.Context, p int32, start Start) (placed b
 		}
 	}
 	if err != nil {
-		return false, fmt.Errorf("worker %q: place the start of partition %d: %w", l.cfg.Owner, p, kafka.FinalError(err))
+		return false, fmt.Errorf("worker %q: set the start position of partition %d: %w", l.cfg.Owner, p, kafka.FinalError(err))
 	}
 	if len(offsets) == 0 {
 		return false, nil
@@ -94,7 +94,7 @@ func (l *Worker) resolveStart(ctx context.Context, offsets map[string]map[int32]
 		for p := range ps {
 			o, ok := listed.Lookup(topic, p)
 			if !ok {
-				return fmt.Errorf("no broker says where %s/%d begins", topic, p)
+				return fmt.Errorf("no broker returned the start offset of %s/%d", topic, p)
 			}
 			if o.Err != nil {
 				return fmt.Errorf("%s/%d: %w", topic, p, o.Err)
