@@ -27,7 +27,7 @@ func TestRedrive(t *testing.T) {
 	if string(got.Value) != string(want.Value) || events.IntakeOf(&got).String() != "orders/shop.orders/abc/3/17" {
 		t.Errorf("got %s of %s, want %s", got.Value, events.IntakeOf(&got), want.Value)
 	}
-	if _, _, err := redrive(strings.Replace(fixed, "submit", "when: '${ false }'\nsubmit", 1), &letter); err == nil || !strings.Contains(err.Error(), "leaves it out") {
+	if _, _, err := redrive(strings.Replace(fixed, "submit", "when: '${ false }'\nsubmit", 1), &letter); err == nil || !strings.Contains(err.Error(), "condition excludes it") {
 		t.Errorf("got %v", err)
 	}
 	if _, _, err := Redrive(t.Context(), nil, nil, &letter); err == nil || !strings.Contains(err.Error(), "no intake orders") {

@@ -37,7 +37,7 @@ func TestDiskThatRefusesWrites(t *testing.T) {
 			t.Errorf("a write where there is no disk: %v", err)
 		}
 	}
-	if err := reportedError(ctx, t, reported); !strings.Contains(err.Error(), filepath.Join(dir, nowhere)) || !strings.Contains(err.Error(), "make room") {
+	if err := reportedError(ctx, t, reported); !strings.Contains(err.Error(), filepath.Join(dir, nowhere)) || !strings.Contains(err.Error(), "free space") {
 		t.Errorf("reported %q, want where, and what to do", err)
 	}
 	if len(reported) > 0 {
@@ -48,7 +48,7 @@ func TestDiskThatRefusesWrites(t *testing.T) {
 	must(t, b.Close())
 
 	_, err = embedded.Start(embedded.Options{DataDir: image})
-	if err == nil || !strings.Contains(err.Error(), filepath.Join(image, nowhere)) || !strings.Contains(err.Error(), "make room") {
+	if err == nil || !strings.Contains(err.Error(), filepath.Join(image, nowhere)) || !strings.Contains(err.Error(), "free space") {
 		t.Errorf("started on a disk that refuses to roll back: %v, want where, and what to do", err)
 	}
 }
