@@ -62,7 +62,7 @@ func TestCheckResults(t *testing.T) {
 		s := task.OwnStep(0)
 		s.State, s.Attempt, s.Unknown, s.Check = StepFailed, 2, true, &Run{State: StepRunning, Attempt: 1}
 		got := try(t, task, &CheckCompleted{Step: "s0", Attempt: 1, Became: became, Output: []byte(`{"a":1}`)}, true, string(became)).Steps[0]
-		if got.State != want || got.Unknown != (became == BecameUnknown) || (got.CompletedSeq != 0) != (became == BecameCompleted) || got.Checked != 2 || got.Became != became {
+		if got.State != want || got.Unknown != (became == BecameUnknown) || (got.CompletedSeq != 0) != (became == BecameCompleted) || got.KindState().Checked != 2 || got.KindState().Became != became {
 			t.Errorf("%s: %+v", became, got)
 		}
 	}

@@ -181,7 +181,7 @@ func (t *Task) endWaiting(i int, a *About) {
 		s.Undo.revive()
 	}
 	if at.check != was.check {
-		s.Checking = 0 // asked again, it has the whole budget
+		s.setChecking(0) // asked again, it has the whole budget
 	}
 }
 
@@ -197,7 +197,9 @@ func (t *Task) revive(i int) {
 	} else {
 		s.Run.revive()
 		if s.Check == nil || s.Check.State != StepRunning {
-			s.Checking, s.Checked = 0, 0 // what became of the last attempt is asked again
+			x := s.KindState()
+			x.Checking, x.Checked = 0, 0 // what became of the last attempt is asked again
+			s.setKindState(x)
 		}
 	}
 }
@@ -205,12 +207,15 @@ func (t *Task) revive(i int) {
 // revive makes a run that ended ready for another attempt. Attempts keep counting up. The idempotency key is renewed
 // only after a rejection, since only then is it certain that the old one had no effect.
 func (r *Run) revive() {
-	r.FailureCount, r.CooledDown, r.Calls, r.Error, r.ChildError = 0, false, 0, nil, nil
+	r.FailureCount, r.CooledDown, r.Error = 0, false, nil
 	r.EndedAt = time.Time{}
+	x := r.Interim()
+	x.Calls, x.ChildError = 0, nil
+	r.setInterim(x)
 	if r.Rejected {
 		r.Rejected = false
 		r.Generation++
-		r.dropProgress()
+		r.DropProgress()
 	}
 }
 
@@ -256,7 +261,7 @@ func (t *Task) onRun(e *Event, a About, change func(*Step, *Run)) error {
 	}
 	change(s, r)
 	if a.Kind == Check && t.State == StateError && !a.Phase.Begins() {
-		s.Checking = 0 // no retry follows in a hold
+		s.setChecking(0) // no retry follows in a hold
 	}
 	return nil
 }

@@ -45,10 +45,10 @@ func (f *RunReleased) apply(t *Task, e *Event) error {
 	return t.onRun(e, f.About(), func(s *Step, r *Run) {
 		s.Unknown, s.Timer = false, Timer{}
 		r.Error, r.EndedAt = nil, e.At
-		r.dropProgress()
+		r.DropProgress()
 		if u := s.Undo; u != nil {
 			u.Error, u.EndedAt, u.Timer = nil, e.At, Timer{}
-			u.dropProgress()
+			u.DropProgress()
 		}
 		if s.Check != nil {
 			s.Check.Timer = Timer{}
@@ -178,7 +178,7 @@ func (f *AttemptCompleted) About() About {
 func (f *AttemptCompleted) apply(t *Task, e *Event) error {
 	return t.onRun(e, f.About(), func(s *Step, r *Run) {
 		r.Error, r.EndedAt = nil, e.At
-		r.dropProgress()
+		r.DropProgress()
 		if f.Kind == Do {
 			s.Output, s.Unknown, s.CompletedSeq = f.Output, false, e.Seq
 		}

@@ -47,10 +47,11 @@ func (f *AttemptProgressed) About() About {
 
 func (f *AttemptProgressed) apply(t *Task, e *Event) error {
 	return t.onRun(e, f.About(), func(_ *Step, r *Run) {
-		r.ProgressAt = e.At
-		if len(f.Progress) > 0 {
-			r.Progress = f.Progress
+		x := r.Interim()
+		if x.ProgressAt = e.At; len(f.Progress) > 0 {
+			x.Progress = f.Progress
 		}
+		r.setInterim(x)
 	})
 }
 
@@ -82,16 +83,20 @@ func silenceError(silence time.Duration) *Error {
 	return &Error{Code: CodeExpired, Message: "no progress within " + silence.String()}
 }
 
-// dropProgress drops the progress of a run that needs no further attempt.
-func (r *Run) dropProgress() { r.Progress, r.ProgressAt = nil, time.Time{} }
+// DropProgress drops the progress of a run that needs no further attempt.
+func (r *Run) DropProgress() {
+	x := r.Interim()
+	x.Progress, x.ProgressAt = nil, time.Time{}
+	r.setInterim(x)
+}
 
 // ProgressBytes returns the size of the progress that the runs of the task store. Bytes doesn't count it.
 func (t *Task) ProgressBytes() int {
 	n := 0
 	for _, s := range t.Steps {
-		n += len(s.Progress)
+		n += len(s.Interim().Progress)
 		if s.Undo != nil {
-			n += len(s.Undo.Progress)
+			n += len(s.Undo.Interim().Progress)
 		}
 	}
 	return n

@@ -161,7 +161,7 @@ func (w *walker) childCandidates(i int) (fs []Fact) {
 		undo = s.Undo.Attempt
 	}
 	fs = append(fs, &ChildStarted{Step: id, Attempt: s.Attempt + 1, Child: fmt.Sprint("c/", s.Attempt+1), Workflow: "invoice", TokenHash: "q1w2e3r4t5y6u7i8o9p0aQ", Input: drawRaw(w.T)},
-		&WithdrawalStarted{Step: id, Attempt: undo + 1, Child: cmp.Or(s.Child, "c/0"), TokenHash: "q1w2e3r4t5y6u7i8o9p0aQ"})
+		&WithdrawalStarted{Step: id, Attempt: undo + 1, Child: cmp.Or(s.KindState().Child, "c/0"), TokenHash: "q1w2e3r4t5y6u7i8o9p0aQ"})
 	for k, n := range map[Kind]int{Do: s.Attempt, Undo: undo} {
 		fs = append(fs, &ChildRejected{Kind: k, Step: id, Attempt: n, Error: drawError(w.T)},
 			&ChildHeld{Kind: k, Step: id, Attempt: n, Error: &Error{Code: "busy"}}, &ChildResumed{Kind: k, Step: id, Attempt: n})
@@ -279,7 +279,7 @@ func isOfKeptSignals(t *Task, f Fact) bool {
 		return t.TakesSignals()
 	case *WithdrawalStarted:
 		i, _ := t.Plan.Step(f.Step)
-		return t.Steps[i].Child != f.Child
+		return t.Steps[i].KindState().Child != f.Child
 	case *SignalCompleted:
 		i, _ := t.Plan.Step(f.Step)
 		return !slices.ContainsFunc(t.Signals, func(k KeptSignal) bool { return k.Seq == f.Received && k.Name == t.Plan.Steps[i].Signal })

@@ -76,6 +76,6 @@ func appendSeconds(dst []byte, d time.Duration) []byte {
 // without one call. MaxDeferrals and MaxUndoWait bound deferrals, of each call of a repeat. After a resubmit, failures before it count as
 // deferrals, which only makes the bound smaller.
 func (r *Run) Defers(k Kind, effect Effect, retryAfter time.Duration, at time.Time) bool {
-	return effect == EffectNone && retryAfter > 0 && r.Attempt-r.LastCall-r.FailureCount <= MaxDeferrals &&
+	return effect == EffectNone && retryAfter > 0 && r.Attempt-r.Interim().LastCall-r.FailureCount <= MaxDeferrals &&
 		(k == Do || at.Sub(r.StartedAt) < MaxUndoWait)
 }

@@ -16,6 +16,14 @@ import (
 // milliseconds, JSON without white space around it, texts in UTF-8.
 func fill(t *rapid.T, v reflect.Value, name string) {
 	switch p := v.Addr().Interface().(type) {
+	case *Run:
+		var x Interim
+		fill(t, reflect.ValueOf(&x).Elem(), name+" interim")
+		p.setInterim(x)
+	case *Step:
+		var x KindState
+		fill(t, reflect.ValueOf(&x).Elem(), name+" kind")
+		p.setKindState(x)
 	case *time.Time:
 		if rapid.Bool().Draw(t, name+" set") {
 			*p = time.UnixMilli(rapid.Int64Range(0, 253402300799999).Draw(t, name)).UTC()

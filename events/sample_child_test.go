@@ -71,8 +71,8 @@ func childSnapshotSample() sample {
 	t := &Task{ID: "order-9", Workflow: "order", Version: 3, State: StateUndoing, SubmittedAt: instantOf(1), UpdatedAt: instantOf(14), Digest: "q1w2e3r4t5y6u7i8o9p0aQ",
 		Input: json.RawMessage(`{"total":12.50}`), Plan: samplePlanOfChild(), Ending: StateCancelled, Seq: 14, Prev: "AbCdEfGhIjKlMnOpQrStUv", StatusSeq: 9,
 		Parent: sampleParent(new(int)), Withdrawal: &Withdrawing{Attempt: 2, Token: sampleToken},
-		Steps: []*Step{{Run: Run{State: StepUndoing, Attempt: 1}, Unknown: true, Child: "order-9/invoice",
-			Undo: &Run{State: StepRunning, Attempt: 1, ChildError: &Error{Code: "settled", Message: "no refund"}}}}}
+		Steps: []*Step{{Run: Run{State: StepUndoing, Attempt: 1}, Unknown: true, kindState: &KindState{Child: "order-9/invoice"},
+			Undo: &Run{State: StepRunning, Attempt: 1, interim: &Interim{ChildError: &Error{Code: "settled", Message: "no refund"}}}}}}
 	want := &Chunk{Tasks: [][]byte{t.Encode()}}
 	return sample{name: TypeSnapshotChunk + ".children", record: ChunkRecord(sampleNS, "scheduler-0", 3, ChunkKey(ChunkOpen, 8), want.Encode()), want: want,
 		decode: func(r *Record) (any, error) { return DecodeChunk(r.Value) }, inbox: Inboxes}

@@ -433,14 +433,14 @@ func snapshotSamples() []sample {
 		Output: json.RawMessage(`{"tracking":"T-1"}`), Seq: 9, Prev: "vUtSrQpOnMlKjIhGfEdCbA", StatusSeq: 9, Accepted: []Accepted{{sampleBy.RequestID, 4}}}
 	signalled := &Task{ID: "order-8", Workflow: "order", Version: 3, State: StateProcessing, SubmittedAt: instantOf(1), UpdatedAt: instantOf(12), Digest: "q1w2e3r4t5y6u7i8o9p0aQ",
 		Plan:  NewPlan(OnErrorHold, time.Hour, []PlanStep{{ID: "first", StepKind: SignalStep, Signal: "approved"}, {ID: "second", Needs: []int{0}, StepKind: SignalStep, Signal: "approved"}}),
-		Steps: []*Step{{Run: Run{State: StepCompleted, Attempt: 1}, CompletedSeq: 5, SignalID: "click-0", Output: json.RawMessage(`{"data":null,"by":null,"at":"2026-03-01T12:00:04.250Z","id":"click-0"}`)}, {Run: Run{State: StepPending}}},
+		Steps: []*Step{{Run: Run{State: StepCompleted, Attempt: 1}, CompletedSeq: 5, kindState: &KindState{SignalID: "click-0"}, Output: json.RawMessage(`{"data":null,"by":null,"at":"2026-03-01T12:00:04.250Z","id":"click-0"}`)}, {Run: Run{State: StepPending}}},
 		Seq:   12, Prev: "AbCdEfGhIjKlMnOpQrStUv", StatusSeq: 2,
 		Signals: []KeptSignal{{Seq: 12, At: instantOf(12), Name: "approved", ID: "click-1", Data: json.RawMessage(`{"yes":true}`), Sender: "ada@example.com"}}}
 	open := &Chunk{Ended: []string{"order-5", "order \"6\""}, Tasks: [][]byte{held.Encode()}}
 	finished := &Chunk{Tasks: [][]byte{done.Encode(), done.Encode()}}
 	busy := &Task{ID: "order-8", Workflow: "order", Version: 3, State: StateProcessing, SubmittedAt: instantOf(1), UpdatedAt: instantOf(14), Digest: "q1w2e3r4t5y6u7i8o9p0aQ",
 		Input: json.RawMessage(`{"total":12.50}`), Plan: samplePlan(), Steps: []*Step{{Run: Run{State: StepCompleted, Attempt: 1}, CompletedSeq: 5}, {Run: Run{State: StepRunning, Attempt: 2, FailureCount: 1,
-			CompleteBy: instantOf(600), Timer: Timer{14, instantOf(24)}, Progress: json.RawMessage(`{"percent":40}`), ProgressAt: instantOf(14)}}},
+			CompleteBy: instantOf(600), Timer: Timer{14, instantOf(24)}, interim: &Interim{Progress: json.RawMessage(`{"percent":40}`), ProgressAt: instantOf(14)}}}},
 		Seq: 14, Prev: "AbCdEfGhIjKlMnOpQrStUv", StatusSeq: 2}
 	reporting := &Chunk{Tasks: [][]byte{busy.Encode()}}
 	last := &Snapshot{Format: SnapshotFormat, Next: 1742, Until: 1750, State: PartitionState{Epoch: 3, Owner: "scheduler-0", At: instantOf(14), Reflected: [Inboxes]int64{17, 18, 19, 20, 21}, TopicIDs: sampleTopicIDs},

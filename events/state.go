@@ -98,23 +98,18 @@ type Run struct {
 	CompleteBy   time.Time
 	Key          string // idempotency key, the same for every attempt of a generation
 	Generation   int    // of the key; a resubmit after a rejection increments it, and each call of a repeat
-	Calls        int    // of a repeat: calls that completed since submission or the last resubmit, without the one that ends it
-	LastCall     int    // the attempt with which the last of them ended
 	Input        json.RawMessage
-	TaskInput    bool // Input is the task's: it is in memory, counted and stored once
 	Error        *Error
 	StartedAt    time.Time
 	EndedAt      time.Time
 	Timer        Timer
 	StartedSeq   uint64 // of the event that started the last attempt
 	TokenHash    string // of the last attempt's token; empty: it has no request
+	TaskInput    bool   // Input is the task's: it is in memory, counted and stored once
 	Rejected     bool   // the last attempt was rejected: a resubmit renews the key
 	CooledDown   bool   // the attempt past max_attempts has been granted
-	ChildError   *Error // why the child is held; nil: it isn't
-	// Progress is the last recorded one, of any attempt of the generation, and ProgressAt when it was recorded; zero:
-	// none. They are dropped when the run is completed or released.
-	Progress   json.RawMessage
-	ProgressAt time.Time
+
+	interim *Interim // nil: the zero Interim
 }
 
 // Step is one step of a task, at the index that its plan gives it.
@@ -127,22 +122,14 @@ type Step struct {
 	// CompletedSeq is the seq of the event that completed the step; 0: never completed. Steps are undone in its reverse
 	// order.
 	CompletedSeq uint64
-	// Child is the id of the child of the last attempt; empty: the step has none.
-	Child string
-	// SignalID is the id of the signal that completed the step; empty: none did.
-	SignalID string
 	// Items are those of a step that runs for each item of a list; nil: it hasn't begun.
 	Items *Items
 	// Undo is nil until an undo of the step starts, Check until a check does.
 	Undo  *Run
 	Check *Run
-	// Checking is the attempt of the step that the last check is about; Checked is that of the last check that ended, and
-	// Became its result.
-	Checking int
-	Checked  int
-	Became   Became
 
-	edition uint64 // of the task that owns it: see Task.OwnStep
+	kindState *KindState // nil: the zero KindState
+	edition   uint64     // of the task that owns it: see Task.OwnStep
 }
 
 // Accepted names an accepted control, so that a repeated request gets the same answer.
@@ -304,7 +291,7 @@ func (t *Task) Bytes() int {
 }
 
 func (r *Run) bytes() int {
-	n := r.Error.bytes() + r.ChildError.bytes()
+	n := r.Error.bytes() + r.Interim().ChildError.bytes()
 	if r.TaskInput {
 		return n
 	}

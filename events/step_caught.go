@@ -37,7 +37,7 @@ func (f *RunCaught) About() About {
 func (f *RunCaught) apply(t *Task, e *Event) error {
 	return t.onRun(e, f.About(), func(s *Step, r *Run) {
 		r.Error, r.EndedAt = f.Error, e.At
-		r.dropProgress()
+		r.DropProgress()
 		s.Output = nil // of the last call, if the step is repeated
 	})
 }

@@ -27,17 +27,19 @@ type StepChange struct {
 	Answered time.Duration
 }
 
-// changeOf describes an event about a step. was are the states of the step before it.
-func (p *StepSummary) changeOf(a *About, was stepStates) StepChange {
-	is := p.states()
-	entered := func(was, is StepState) StepState {
-		if was == is {
-			return ""
-		}
-		return is
+// describe describes an event about a step. was are the states of the step before it.
+func (p *StepSummary) describe(c *StepChange, a *About, was stepStates) {
+	c.Step, c.Kind = p.ID, a.Kind
+	c.Began, c.Failed, c.Repeated, c.Released = a.Phase.Begins(), a.Counts, a.Verb == VerbRepeated, a.Verb == VerbReleased
+	if p.State != was.step {
+		c.Do = p.State
 	}
-	return StepChange{Step: p.ID, Kind: a.Kind, Began: a.Phase.Begins(), Failed: a.Counts, Repeated: a.Verb == VerbRepeated, Released: a.Verb == VerbReleased,
-		Do: entered(was.step, is.step), Undo: entered(was.undo, is.undo), Check: entered(was.check, is.check)}
+	if p.Undo != was.undo {
+		c.Undo = p.Undo
+	}
+	if p.Check != was.check {
+		c.Check = p.Check
+	}
 }
 
 // clock keeps the start of the step's run, and adds to the change how long the run took. The run of an undo has a start

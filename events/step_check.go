@@ -76,7 +76,7 @@ func (f *CheckCompleted) apply(t *Task, e *Event) error {
 		case BecameCompleted:
 			s.Output, s.Unknown, s.CompletedSeq = f.Output, false, e.Seq
 			s.Error, s.EndedAt = nil, e.At
-			s.dropProgress()
+			s.DropProgress()
 		case BecameNone:
 			s.Unknown = false
 		case BecameUnknown: // as before the check
@@ -98,14 +98,25 @@ func (k Kind) known() bool { return k == Do || k == Undo || k == Check }
 
 // beginCheck starts the budget of a check, unless its first attempt was made before.
 func (s *Step) beginCheck() {
-	if s.Checking != s.Attempt {
-		s.Checking = s.Attempt
+	if s.KindState().Checking != s.Attempt {
+		s.setChecking(s.Attempt)
 		s.Check.FailureCount, s.Check.CooledDown, s.Check.StartedAt = 0, false, time.Time{}
 	}
 }
 
+// setChecking sets the attempt that the last check is about; 0: a check that begins has the whole budget.
+func (s *Step) setChecking(attempt int) {
+	x := s.KindState()
+	x.Checking = attempt
+	s.setKindState(x)
+}
+
 // endCheck records the result of a check about the step's last attempt.
-func (s *Step) endCheck(became Became) { s.Checked, s.Became = s.Attempt, became }
+func (s *Step) endCheck(became Became) {
+	x := s.KindState()
+	x.Checked, x.Became = s.Attempt, became
+	s.setKindState(x)
+}
 
 // IsChecking reports whether a check of the step is under way: its attempt runs, or its next one is due later.
 func (s *Step) IsChecking() bool {
@@ -116,7 +127,7 @@ func (s *Step) IsChecking() bool {
 // has begun, also if it failed before its first attempt: a migration can add a check then.
 func (t *Task) NeedsCheck(i int) bool {
 	s := t.Steps[i]
-	return s.Undo == nil && t.Plan.Steps[i].Check != nil && s.Unknown && s.CompletedSeq == 0 && s.Checked != s.Attempt
+	return s.Undo == nil && t.Plan.Steps[i].Check != nil && s.Unknown && s.CompletedSeq == 0 && s.KindState().Checked != s.Attempt
 }
 
 // checkPrefix begins the verbs of a check in the table of steps.

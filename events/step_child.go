@@ -151,7 +151,10 @@ func (f *ChildStarted) apply(t *Task, e *Event) error {
 			r.StartedAt = e.At
 		}
 		r.Attempt, r.StartedSeq, r.TokenHash = f.Attempt, e.Seq, f.TokenHash
-		switch s.Child = f.Child; {
+		x := s.KindState()
+		x.Child = f.Child
+		s.setKindState(x)
+		switch {
 		case f.TaskInput:
 			r.Input, r.TaskInput = t.Input, true
 		case len(f.Input) > 0:
@@ -188,8 +191,8 @@ func (f *WithdrawalStarted) About() About {
 }
 
 func (f *WithdrawalStarted) apply(t *Task, e *Event) error {
-	if i, ok := t.Plan.Step(f.Step); ok && t.Steps[i].Child != f.Child {
-		return fmt.Errorf("step %q: its child is %q, not %q", f.Step, t.Steps[i].Child, f.Child)
+	if i, ok := t.Plan.Step(f.Step); ok && t.Steps[i].KindState().Child != f.Child {
+		return fmt.Errorf("step %q: its child is %q, not %q", f.Step, t.Steps[i].KindState().Child, f.Child)
 	}
 	return t.onRun(e, f.About(), func(_ *Step, r *Run) {
 		if r.StartedAt.IsZero() {
@@ -225,7 +228,8 @@ func (f *ChildCompleted) About() About {
 
 func (f *ChildCompleted) apply(t *Task, e *Event) error {
 	return t.onRun(e, f.About(), func(s *Step, r *Run) {
-		r.Error, r.EndedAt, r.ChildError = nil, e.At, nil
+		r.Error, r.EndedAt = nil, e.At
+		r.setChildError(nil)
 		if f.Kind == Do {
 			s.Output, s.Unknown, s.CompletedSeq = f.Output, false, e.Seq
 		}
@@ -260,7 +264,8 @@ func (f *ChildRejected) About() About {
 
 func (f *ChildRejected) apply(t *Task, e *Event) error {
 	return t.onRun(e, f.About(), func(s *Step, r *Run) {
-		r.Error, r.EndedAt, r.ChildError = f.Error, e.At, nil
+		r.Error, r.EndedAt = f.Error, e.At
+		r.setChildError(nil)
 		if f.Kind == Do {
 			s.Unknown = f.Unknown
 		}
@@ -295,7 +300,7 @@ func (f *ChildHeld) apply(t *Task, e *Event) error {
 	if f.Error == nil {
 		return errors.New("a child is held without an error")
 	}
-	return t.onRun(e, f.About(), func(_ *Step, r *Run) { r.ChildError = f.Error })
+	return t.onRun(e, f.About(), func(_ *Step, r *Run) { r.setChildError(f.Error) })
 }
 
 func (f *ChildHeld) fields(c *codec) {
@@ -321,12 +326,19 @@ func (f *ChildResumed) About() About {
 }
 
 func (f *ChildResumed) apply(t *Task, e *Event) error {
-	return t.onRun(e, f.About(), func(_ *Step, r *Run) { r.ChildError = nil })
+	return t.onRun(e, f.About(), func(_ *Step, r *Run) { r.setChildError(nil) })
 }
 
 func (f *ChildResumed) fields(c *codec) {
 	c.interned("step", &f.Step)
 	c.int("attempt", &f.Attempt)
+}
+
+// setChildError sets why the child is held; nil: it isn't.
+func (r *Run) setChildError(err *Error) {
+	x := r.Interim()
+	x.ChildError = err
+	r.setInterim(x)
 }
 
 // TaskWithdrawn records, in the log of a child, that its parent withdrew it. A child that isn't being undone yet begins

@@ -44,11 +44,13 @@ func (f *CallRepeated) About() About {
 // unknown until it is completed.
 func (f *CallRepeated) apply(t *Task, e *Event) error {
 	return t.onRun(e, f.About(), func(s *Step, r *Run) {
-		r.Calls++
-		r.LastCall = f.Attempt
+		x := r.Interim()
+		x.Calls++
+		x.LastCall = f.Attempt
+		r.setInterim(x)
 		r.Generation++
 		r.FailureCount, r.CooledDown, r.Error = 0, false, nil
-		r.dropProgress()
+		r.DropProgress()
 		s.Output, s.Unknown = f.Output, true
 	})
 }
@@ -62,5 +64,6 @@ func (f *CallRepeated) fields(c *codec) {
 
 // BetweenCalls reports whether the run waits for the next call of a repeat.
 func (r *Run) BetweenCalls() bool {
-	return r.State == StepWaiting && r.LastCall > 0 && r.Attempt == r.LastCall
+	last := r.Interim().LastCall
+	return r.State == StepWaiting && last > 0 && r.Attempt == last
 }

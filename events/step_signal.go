@@ -132,7 +132,10 @@ func (f *SignalCompleted) apply(t *Task, e *Event) error {
 		return fmt.Errorf("step %q takes no signal %q", f.Step, k.Name)
 	}
 	err := t.onRun(e, f.About(), func(s *Step, r *Run) {
-		s.Output, s.SignalID, s.CompletedSeq = k.Output(), k.ID, e.Seq
+		s.Output, s.CompletedSeq = k.Output(), e.Seq
+		x := s.KindState()
+		x.SignalID = k.ID
+		s.setKindState(x)
 		r.EndedAt = e.At
 	})
 	if err == nil {
@@ -185,7 +188,7 @@ func (t *Task) HasSignal(name, id string) bool {
 		return true
 	}
 	for i, s := range t.Steps {
-		if t.Plan.Steps[i].Signal == name && s.SignalID != "" && s.SignalID == id {
+		if taken := s.KindState().SignalID; t.Plan.Steps[i].Signal == name && taken != "" && taken == id {
 			return true
 		}
 	}

@@ -90,14 +90,18 @@ func (s *Step) fields(c *codec) {
 	c.raw("output", &s.Output)
 	c.bool("unknown", &s.Unknown)
 	c.seq("completed_seq", &s.CompletedSeq)
-	c.str("child", &s.Child)
-	c.str("signal_id", &s.SignalID)
+	x := s.KindState()
+	c.str("child", &x.Child)
+	c.str("signal_id", &x.SignalID)
 	optional(c, "items", &s.Items, func(c *codec, it *Items) { it.fields(c) })
 	optional(c, "undo", &s.Undo, func(c *codec, r *Run) { r.fields(c) })
 	optional(c, "check", &s.Check, func(c *codec, r *Run) { r.fields(c) })
-	c.int("checking", &s.Checking)
-	c.int("checked", &s.Checked)
-	knownText(c, "became", &s.Became)
+	c.int("checking", &x.Checking)
+	c.int("checked", &x.Checked)
+	knownText(c, "became", &x.Became)
+	if c.decoding {
+		s.setKindState(x)
+	}
 }
 
 func (r *Run) fields(c *codec) {
@@ -107,8 +111,9 @@ func (r *Run) fields(c *codec) {
 	c.time("complete_by", &r.CompleteBy)
 	c.str("idempotency_key", &r.Key)
 	c.int("generation", &r.Generation)
-	c.int("calls", &r.Calls)
-	c.int("last_call", &r.LastCall)
+	x := r.Interim()
+	c.int("calls", &x.Calls)
+	c.int("last_call", &x.LastCall)
 	if c.bool("task_input", &r.TaskInput); c.decoding || !r.TaskInput {
 		c.raw("input", &r.Input)
 	}
@@ -120,9 +125,12 @@ func (r *Run) fields(c *codec) {
 	c.str("token_hash", &r.TokenHash)
 	c.bool("rejected", &r.Rejected)
 	c.bool("cooled_down", &r.CooledDown)
-	c.errorField("child_error", &r.ChildError)
-	c.raw("progress", &r.Progress)
-	c.time("progress_at", &r.ProgressAt)
+	c.errorField("child_error", &x.ChildError)
+	c.raw("progress", &x.Progress)
+	c.time("progress_at", &x.ProgressAt)
+	if c.decoding {
+		r.setInterim(x)
+	}
 }
 
 // shareInput sets the input of a run whose input is the task's.

@@ -80,7 +80,7 @@ func (s *Summary) Evolve(e *Event) (c StepChange) {
 		ok = s.received(e, f)
 	case ok:
 		a := e.Fact.About()
-		c, ok = s.apply(e, &a)
+		ok = s.apply(e, &a, &c)
 	}
 	if !ok {
 		s.Stop(e.Seq)
@@ -116,26 +116,24 @@ func (s *Summary) received(e *Event, f *TaskReceived) bool {
 	return true
 }
 
-func (s *Summary) apply(e *Event, a *About) (c StepChange, ok bool) {
+// apply applies a fact, and describes in c what it changed of a step.
+func (s *Summary) apply(e *Event, a *About, c *StepChange) (ok bool) {
 	if a.OfStep() {
-		if s.State.Terminal() {
-			return c, false
-		}
-		return s.onRun(e, a)
+		return !s.State.Terminal() && s.onRun(e, a, c)
 	}
 	switch a.Verb {
 	case VerbSignalled:
-		return c, takesSignals(s.State, s.Ending)
+		return takesSignals(s.State, s.Ending)
 	case VerbWithdrawn:
-		return c, s.Parent != "" && s.Ending != ""
+		return s.Parent != "" && s.Ending != ""
 	default: // the table of tasks has the others
 	}
 	if f, is := e.Fact.(*TaskMigrated); is {
-		return c, s.migrated(e, f)
+		return s.migrated(e, f)
 	}
 	to, err := a.nextTaskState(s.State, s.Ending)
 	if err != nil || !s.reopen(e) {
-		return c, false
+		return false
 	}
 	s.State, s.TaskDue, s.ForgetAt = to, e.Due, forgetAtOf(e.Fact)
 	if a.Arms == TimerTask && to == StateProcessing {
@@ -150,7 +148,7 @@ func (s *Summary) apply(e *Event, a *About) (c StepChange, ok bool) {
 	for i := range s.Steps {
 		s.Steps[i].applyTaskFact(a, to)
 	}
-	return c, true
+	return true
 }
 
 // applyTaskFact applies a fact of the task to one of its steps.
@@ -224,34 +222,34 @@ func (s *Summary) step(id string) *StepSummary {
 }
 
 // onRun applies a fact of a run to the run and its step, as Task.onRun.
-func (s *Summary) onRun(e *Event, a *About) (c StepChange, ok bool) {
+func (s *Summary) onRun(e *Event, a *About, c *StepChange) (ok bool) {
 	p := s.step(a.Step)
 	if p == nil {
-		return c, false
+		return false
 	}
 	if stepKindOf(p.StepKind, a.Kind) != a.StepKind && !a.AnyKind {
-		return c, false
+		return false
 	}
 	if attempts, _ := p.run(Do); a.Kind == Check && *attempts == 0 {
-		return c, false
+		return false
 	}
 	was := p.states()
 	at, err := was.next(a, s.State)
 	last, _ := p.run(a.Kind)
 	if err != nil || a.checkAttempt(*last, p.isRunning(a.Kind)) != nil {
-		return c, false
+		return false
 	}
 	if a.Kind == Undo && p.Kind == Do {
 		p.Kind, p.Before, p.BeforeDue, p.Attempt, p.Started = Undo, p.Attempt, p.Due, 0, 0
 	}
 	p.setStates(at)
-	c = p.changeOf(a, was)
-	p.clock(&c, e.At)
-	p.timeRequest(&c, a, e.At)
+	p.describe(c, a, was)
+	p.clock(c, e.At)
+	p.timeRequest(c, a, e.At)
 	if a.Disarms == DisarmsStep {
 		p.Due, p.BeforeDue, p.CheckDue = time.Time{}, time.Time{}, time.Time{}
 		if a.Kind != Check {
-			return c, true
+			return true
 		}
 	}
 	last, due := p.run(a.Kind)
@@ -264,7 +262,7 @@ func (s *Summary) onRun(e *Event, a *About) (c StepChange, ok bool) {
 	if a.Phase == PhaseStarted && a.Agent != p.Agent {
 		p.Agent = strings.Clone(a.Agent)
 	}
-	return c, true
+	return true
 }
 
 // InError returns the ids of the steps in error, in the plan's order.

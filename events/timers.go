@@ -139,7 +139,7 @@ func (t *Task) Policy(step int, k Kind, timer TimerKind) *Policy {
 	if r := t.Run(step, k); r != nil {
 		p.FailureCount, p.CooledDown = r.FailureCount, r.CooledDown
 	}
-	if s := t.Steps[step]; k == Check && s.Checking != s.Attempt { // a new check, with the whole budget
+	if s := t.Steps[step]; k == Check && s.KindState().Checking != s.Attempt { // a new check, with the whole budget
 		p.FailureCount, p.CooledDown = 0, false
 	}
 	return p

@@ -112,18 +112,20 @@ func (t *Task) View(owner string, partition int32, next int64) TaskView {
 
 func (t *Task) stepView(i int) StepView {
 	s, p := t.Steps[i], &t.Plan.Steps[i]
+	x := s.Interim()
 	v := StepView{
-		ID: p.ID, StepKind: p.StepKind, State: s.State, Attempt: s.Attempt, FailureCount: s.FailureCount, Calls: s.Calls,
+		ID: p.ID, StepKind: p.StepKind, State: s.State, Attempt: s.Attempt, FailureCount: s.FailureCount, Calls: x.Calls,
 		CompleteBy: InstantText(s.CompleteBy), Agent: p.Agent, Operation: p.Operation,
 		StartedAt: InstantText(s.StartedAt), EndedAt: InstantText(s.EndedAt),
-		Input: orNull(s.Input), Output: orNull(s.Output), Error: s.Error, Progress: s.Progress, ProgressAt: InstantText(s.ProgressAt),
+		Input: orNull(s.Input), Output: orNull(s.Output), Error: s.Error, Progress: x.Progress, ProgressAt: InstantText(x.ProgressAt),
 		Items: s.Items.view(), Child: t.childView(i),
 	}
 	if u := s.Undo; u != nil {
-		v.Undo = &UndoView{u.State, u.Attempt, u.FailureCount, InstantText(u.CompleteBy), u.Error, u.Progress, InstantText(u.ProgressAt)}
+		x := u.Interim()
+		v.Undo = &UndoView{u.State, u.Attempt, u.FailureCount, InstantText(u.CompleteBy), u.Error, x.Progress, InstantText(x.ProgressAt)}
 	}
 	if c := s.Check; c != nil {
-		v.Check = &CheckView{c.State, c.Attempt, c.FailureCount, InstantText(c.CompleteBy), c.Error, s.Became}
+		v.Check = &CheckView{c.State, c.Attempt, c.FailureCount, InstantText(c.CompleteBy), c.Error, s.KindState().Became}
 	}
 	return v
 }

@@ -23,12 +23,13 @@ func (p *Parent) view() *ParentView {
 
 func (t *Task) childView(i int) *ChildView {
 	s := t.Steps[i]
-	if s.Child == "" {
+	child := s.KindState().Child
+	if child == "" {
 		return nil
 	}
-	v := &ChildView{Task: s.Child, Workflow: t.Plan.Steps[i].Workflow, Held: s.ChildError}
-	if s.Undo != nil && s.Undo.ChildError != nil {
-		v.Held = s.Undo.ChildError
+	v := &ChildView{Task: child, Workflow: t.Plan.Steps[i].Workflow, Held: s.Interim().ChildError}
+	if s.Undo != nil && s.Undo.Interim().ChildError != nil {
+		v.Held = s.Undo.Interim().ChildError
 	}
 	return v
 }

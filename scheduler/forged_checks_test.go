@@ -209,7 +209,7 @@ func (f *forger) forgetCheck(answer, retry *entry) bool {
 	if i < 0 || f.log[i].e.Seq+1 != answer.e.Seq {
 		return false
 	}
-	if s := f.before[f.log[i]].Steps[f.stepOf(answer, x.Step)]; s.Check != nil && s.Checking == s.Attempt {
+	if s := f.before[f.log[i]].Steps[f.stepOf(answer, x.Step)]; s.Check != nil && s.KindState().Checking == s.Attempt {
 		return false // an earlier attempt of the check was the first to ask
 	}
 	seq := retry.e.Seq

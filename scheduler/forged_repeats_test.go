@@ -6,7 +6,7 @@ import "github.com/waybill-run/waybill/events"
 var forgedRepeats = []forgery{
 	{"repeat: a call with the key of the call before", "P23", true, fact(func(f *forger, n *entry, x *events.AttemptStarted) bool {
 		run := runBefore(f, n)
-		if x.Kind != events.Do || run.LastCall == 0 || run.LastCall != run.Attempt {
+		if x.Kind != events.Do || run.Interim().LastCall == 0 || run.Interim().LastCall != run.Attempt {
 			return false
 		}
 		x.Key = run.Key

@@ -341,7 +341,7 @@ func (d *decider) startAttempt(i int, k events.Kind) {
 	q := &events.Request{Task: d.Task.ID, Ref: ref, Token: token, Operation: operation,
 		CompleteBy: by, IdempotencyKey: key, Traceparent: d.Task.Traceparent, Heartbeat: rule.Heartbeat, Value: value}
 	if run != nil {
-		q.Progress = run.Progress
+		q.Progress = run.Interim().Progress
 	}
 	d.Records = append(d.Records, q.RecordIn(d.env.Arena, d.env.Namespace, d.env.Source, agent, requestPartition(d.Task.ID, number, partitions, d.env.Leaderless[agent])))
 }

@@ -12,6 +12,7 @@ import (
 // do reports after complete-by: the attempt's time is over, whatever its agent does.
 func (d *decider) recordProgress(i int, ref events.RequestRef, instance string, value json.RawMessage) {
 	run, rule := d.Task.Run(i, ref.Kind), d.Task.Plan.AttemptsOf(i, ref.Kind)
+	last := run.Interim()
 	switch {
 	case ref.Kind == events.Check: // it is a question, without a heartbeat
 		d.Ignored = IgnoredProgressOfCheck
@@ -19,11 +20,11 @@ func (d *decider) recordProgress(i int, ref events.RequestRef, instance string, 
 	case !d.now.Before(run.CompleteBy):
 		d.Ignored = IgnoredProgressLate
 		return
-	case !run.ProgressAt.IsZero() && d.now.Sub(run.ProgressAt) < rule.ProgressEvery():
+	case !last.ProgressAt.IsZero() && d.now.Sub(last.ProgressAt) < rule.ProgressEvery():
 		d.Ignored = IgnoredProgressEarly
 		return
 	}
-	if string(value) == "null" || d.Task.ProgressBytes()-len(run.Progress)+len(value) > events.MaxTaskProgressBytes {
+	if string(value) == "null" || d.Task.ProgressBytes()-len(last.Progress)+len(value) > events.MaxTaskProgressBytes {
 		value = nil
 	}
 	f := &events.AttemptProgressed{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Instance: instance, Progress: value}

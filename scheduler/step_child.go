@@ -21,7 +21,7 @@ var _ = registerStepKind(events.WorkflowStep, childStep{})
 func (childStep) start(d *decider, i int) {
 	s, p := d.Task.Steps[i], &d.Task.Plan.Steps[i]
 	if s.Unknown { // the child is processed, and its output can't be stored: see completeChild
-		d.failRun(i, events.Do, &events.Error{Code: events.CodeTooLarge, Message: "the output of child " + quoted(s.Child) + " can't be stored; release the step, or undo the task"})
+		d.failRun(i, events.Do, &events.Error{Code: events.CodeTooLarge, Message: "the output of child " + quoted(s.KindState().Child) + " can't be stored; release the step, or undo the task"})
 		return
 	}
 	number, depth := s.Attempt+1, 1
@@ -117,7 +117,7 @@ func (childStep) reply(d *decider, i int, r *events.Reply) {
 	case events.Held:
 		d.emit(&events.ChildHeld{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Error: r.Failure()}, time.Time{}, nil)
 	case events.Resumed:
-		if run.ChildError == nil {
+		if run.Interim().ChildError == nil {
 			d.Ignored = IgnoredDuplicate
 			return
 		}
@@ -133,7 +133,7 @@ func (d *decider) completeChild(i int, r *events.Reply) {
 	if ref.Kind == events.Do {
 		f.Output = r.Body
 		if n, total := len(r.Body), d.derived.taskBytes(d.Task)+len(r.Body); n > MaxOutputBytes || total > MaxTaskBytes {
-			err := &events.Error{Code: events.CodeTooLarge, Message: tooLarge("the output of child "+quoted(d.Task.Steps[i].Child), n, MaxOutputBytes, total)}
+			err := &events.Error{Code: events.CodeTooLarge, Message: tooLarge("the output of child "+quoted(d.Task.Steps[i].KindState().Child), n, MaxOutputBytes, total)}
 			d.emit(&events.ChildRejected{Kind: ref.Kind, Step: ref.Step, Attempt: ref.Attempt, Error: err, Unknown: true}, time.Time{}, nil)
 			d.onRunError(i, ref.Kind, err)
 			return
@@ -155,9 +155,10 @@ func (d *decider) withdrawChild(i int) {
 	}
 	ref := events.RequestRef{Step: d.Task.Plan.Steps[i].ID, Kind: events.Undo, Attempt: number}
 	token := d.env.Token(d.Task.ID, ref)
-	w := &events.Withdrawal{Task: s.Child, Parent: d.Task.ID, Ref: ref, Token: token, Started: s.TokenHash,
+	child := s.KindState().Child
+	w := &events.Withdrawal{Task: child, Parent: d.Task.ID, Ref: ref, Token: token, Started: s.TokenHash,
 		Completed: s.CompletedSeq != 0, Keep: d.Task.Keep, Why: withdrawalReason(d.Task)}
-	d.emit(&events.WithdrawalStarted{Step: ref.Step, Attempt: number, Child: s.Child, TokenHash: events.TokenHash(d.Task.ID, ref, token)}, time.Time{}, nil)
+	d.emit(&events.WithdrawalStarted{Step: ref.Step, Attempt: number, Child: child, TokenHash: events.TokenHash(d.Task.ID, ref, token)}, time.Time{}, nil)
 	d.Records = append(d.Records, w.Record(d.env.Namespace, d.env.Source))
 }
 

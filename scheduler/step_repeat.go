@@ -21,7 +21,7 @@ func (d *decider) endCall(i int, ref events.RequestRef, instance string, r *even
 	}
 	f := &events.CallRepeated{Step: ref.Step, Attempt: ref.Attempt, Instance: instance, Output: r.Body}
 	rule := d.Task.Plan.Steps[i].Repeat
-	if calls := d.Task.Steps[i].Calls + 1; ferr == nil && calls >= rule.Max {
+	if calls := d.Task.Steps[i].Interim().Calls + 1; ferr == nil && calls >= rule.Max {
 		ferr = &events.Error{Code: events.CodeRepeatExhausted, Message: fmt.Sprintf("%d calls completed, and none ended the repeat; the last call's output is in the log", calls)}
 	}
 	switch {

@@ -52,8 +52,8 @@ func TestChecksSurviveKills(t *testing.T) {
 		t.Errorf("%d charges of unknown effect were checked", n)
 	}
 	for i, id := range ids {
-		if charge := c.log.Task(id).Steps[1]; c.card(i) == demo.CardStuckUndo && charge.Became != events.BecameCompleted {
-			t.Errorf("%s: the service says that each charge failed, and the check found %q", id, charge.Became)
+		if charge := c.log.Task(id).Steps[1]; c.card(i) == demo.CardStuckUndo && charge.KindState().Became != events.BecameCompleted {
+			t.Errorf("%s: the service says that each charge failed, and the check found %q", id, charge.KindState().Became)
 		}
 	}
 	c.verified(ids)

@@ -127,7 +127,7 @@ func (c *cluster) children(t *events.Task) (all []*events.Task) {
 		}
 	}
 	for i, s := range t.Steps {
-		add(s.Child)
+		add(s.KindState().Child)
 		if s.Items == nil {
 			continue
 		}

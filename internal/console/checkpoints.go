@@ -131,7 +131,7 @@ func ownBytes(before, t *events.Task) int {
 		n += int(stepBytes) + len(s.Output)
 		for _, r := range []*events.Run{&s.Run, s.Undo, s.Check} {
 			if r != nil {
-				n += int(runBytes) + len(r.Input) + len(r.Progress)
+				n += int(runBytes) + len(r.Input) + len(r.Interim().Progress)
 			}
 		}
 	}

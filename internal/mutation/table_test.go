@@ -251,7 +251,7 @@ var decisionMutations = []mutation{
 		`k.Name == name && k.ID == id`, `false`,
 		"scheduler", "TestTranscripts"),
 	one("signal-counts-twice-after-its-step", "events.Task.HasSignal",
-		`s.SignalID == id`, `false`,
+		`taken == id`, `false`,
 		"scheduler", "TestTranscripts"),
 	one("signal-of-another-turn", "scheduler.firstWaiting",
 		`s.StartedSeq < t.Steps[first].StartedSeq`, `true`,

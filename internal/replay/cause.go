@@ -67,7 +67,7 @@ func (w *Why) ChildBelow(t *events.Task, ids ItemIDs) (child string, running []i
 		switch {
 		case t.Error == nil || t.State == events.StateProcessed:
 		case s.Items == nil:
-			return s.Child, nil
+			return s.KindState().Child, nil
 		default:
 			if n := failedItem(s.Items, t.Error); n >= 0 {
 				return ids(i, n), nil

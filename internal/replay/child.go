@@ -11,13 +11,13 @@ import (
 // undo.
 func (s *StepWhy) waitingChild(t *events.Task, run *events.Run, _ map[string]AgentState, _ time.Time) {
 	i, _ := t.Plan.Step(s.Step)
-	s.Child = t.Steps[i].Child
+	s.Child = t.Steps[i].KindState().Child
 	s.Reason, s.Moves = ReasonWaitingChild, "the end of task "+s.Child
 	if s.Kind == events.Undo {
 		s.Moves = "the end of the undo of task " + s.Child
 	}
-	if run.ChildError != nil {
-		s.Reason, s.err = ReasonChildHeld, run.ChildError
+	if err := run.Interim().ChildError; err != nil {
+		s.Reason, s.err = ReasonChildHeld, err
 		s.Moves = "an operator, since task " + s.Child + " is held: see waybill task why " + s.Child
 	}
 }

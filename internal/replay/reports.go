@@ -63,12 +63,13 @@ const shownProgressMax = 200
 
 // lastProgress returns a note of the last progress of a run; empty: there is none.
 func lastProgress(run *events.Run) string {
-	if run.ProgressAt.IsZero() {
+	last := run.Interim()
+	if last.ProgressAt.IsZero() {
 		return ""
 	}
-	note := "; its last progress came at " + run.ProgressAt.UTC().Format(events.TimeLayout)
-	if len(run.Progress) > 0 {
-		note += ": " + text.Shorten(string(run.Progress), shownProgressMax)
+	note := "; its last progress came at " + last.ProgressAt.UTC().Format(events.TimeLayout)
+	if len(last.Progress) > 0 {
+		note += ": " + text.Shorten(string(last.Progress), shownProgressMax)
 	}
 	return note
 }

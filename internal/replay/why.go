@@ -249,7 +249,7 @@ func explainStep(t *events.Task, i int, since *Since, agents map[string]AgentSta
 		switch {
 		case run.BetweenCalls() && t.Plan.Steps[i].Repeat != nil:
 			s.Reason = ReasonWaitingCall
-			s.Moves = fmt.Sprintf("the end of the wait: then call %d of at most %d", run.Calls+1, t.Plan.Steps[i].Repeat.Max)
+			s.Moves = fmt.Sprintf("the end of the wait: then call %d of at most %d", run.Interim().Calls+1, t.Plan.Steps[i].Repeat.Max)
 		case run.CooledDown:
 			s.Reason = ReasonCoolDown
 		}

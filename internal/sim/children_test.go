@@ -79,7 +79,7 @@ func waitsForHeld(log *verify.Log, t *events.Task) bool {
 		if t.State != events.StateUndoing || s.Undo == nil || s.Undo.State != events.StepRunning {
 			continue
 		}
-		if t.Plan.Steps[i].StepKind == events.WorkflowStep && held(s.Child) {
+		if t.Plan.Steps[i].StepKind == events.WorkflowStep && held(s.KindState().Child) {
 			return true
 		}
 		if s.Items == nil {

@@ -219,7 +219,7 @@ func (h *history) event(f events.Fact) *events.Event {
 		h.arm(e, events.TimerStep, f.Step, events.Do, f.End(h.at))
 	case *events.CallRepeated:
 		f.Output = []byte("{}") // as in all replies
-		if h.state.State == events.StateProcessing && h.state.Steps[0].Calls == 0 {
+		if h.state.State == events.StateProcessing && h.state.Steps[0].Interim().Calls == 0 {
 			h.arm(e, events.TimerWaiting, f.Step, events.Do, h.at.Add(10*time.Second))
 			e.Policy.FailureCount, e.Policy.CooledDown = 0, false
 		}
@@ -308,7 +308,7 @@ func (h *history) request(f *events.AttemptStarted, due time.Time) {
 	q := events.Request{Task: h.id, Ref: events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt}, Token: token, Operation: f.Operation,
 		CompleteBy: due, IdempotencyKey: f.Key, Value: []byte("{}")}
 	i, _ := h.state.Plan.Step(f.Step)
-	q.Heartbeat, q.Progress = h.state.Plan.AttemptsOf(i, f.Kind).Heartbeat, h.state.Run(i, f.Kind).Progress
+	q.Heartbeat, q.Progress = h.state.Plan.AttemptsOf(i, f.Kind).Heartbeat, h.state.Run(i, f.Kind).Interim().Progress
 	if h.forget {
 		q.Progress = nil
 	}

@@ -110,7 +110,7 @@ func (c *Checker) checkReopening(t *task, e *events.Event) (what string) {
 		}
 		check := run{}
 		if s.Check != nil {
-			check = run{attempt: s.Check.Attempt, began: s.Check.StartedSeq, key: s.Check.Key, of: s.Checking, checked: s.Checked, became: s.Became}
+			check = run{attempt: s.Check.Attempt, began: s.Check.StartedSeq, key: s.Check.Key, of: s.KindState().Checking, checked: s.KindState().Checked, became: s.KindState().Became}
 		}
 		o.runs = append(o.runs, do, undo, check)
 		o.adoptItems(i, s.Items)

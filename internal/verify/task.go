@@ -204,9 +204,11 @@ func (t *task) settle(keep bool) (was *open) {
 	}
 	for i := range s.Steps {
 		st := s.OwnStep(i)
-		st.Input, st.Output, st.Error, st.Progress = nil, nil, nil, nil
+		st.Input, st.Output, st.Error = nil, nil, nil
+		st.DropProgress()
 		if st.Undo != nil {
-			st.Undo.Input, st.Undo.Error, st.Undo.Progress = nil, nil, nil
+			st.Undo.Input, st.Undo.Error = nil, nil
+			st.Undo.DropProgress()
 		}
 	}
 	return nil
