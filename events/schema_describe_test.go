@@ -85,7 +85,7 @@ var described = map[string]fieldSchema{
 	"topic_ids.signals":             {typ: "string", text: "The id of the topic of signals."},
 	"topic_ids.controls":            {typ: "string", text: "The id of the topic of controls."},
 	"by":                            {typ: "string", text: "Who sent the command: the name of the token that a console accepted. Everyone who may write to controls can write any name here. To rely on it, give that right to consoles only."},
-	"by_claimed":                    {typ: "string", text: "Who sent the command, according to the tool that wrote it. It isn't verified: Kafka doesn't tell readers who wrote a record."},
+	"by_claimed":                    {typ: "string", text: "Who sent the command, according to the tool that wrote it. It isn't verified: Kafka doesn't record which principal wrote a record."},
 	"why":                           {typ: "string", text: "The reason that the sender gave."},
 	"request_id":                    {typ: "string", text: "The id of the command. A repeated command with the same id gets the same answer."},
 	"error":                         {typ: "object", text: "What went wrong."},
