@@ -42,6 +42,6 @@ export function Deadlines() {
     <${Trouble} text=${p.problem} /><${Incomplete} answer=${p.data} />
     ${!p.data ? !p.problem && html`<${Loading} what="tasks" />` : html`
       ${p.data.looked_at > 0 && html`<p>${countText(p.data.will_miss)} of the ${countText(p.data.looked_at)} tasks ${p.data.looked_at_all ? '' : 'that must end first '}will probably miss their deadline.${p.data.unpredicted > 0 && ` No estimate for ${countText(p.data.unpredicted)}.`}
-        <span class="quiet"> The estimate uses the 95th percentile of each remaining step's durations in the last two weeks.</span></p>`}
+        <span class="quiet"> The estimate uses the 95th percentile of each remaining step's durations in the last 7 to 14 days.</span></p>`}
       <${Table} label="Tasks that must end soon" columns=${columns} rows=${p.data.tasks} keyOf=${(t) => t.id} none=${all ? 'No task that is being processed must end within this time.' : 'No task will miss its deadline, as far as that can be estimated.'} />`}`;
 }
