@@ -149,7 +149,7 @@ operator. The names in these tables are those of events and JSON.
 
 ` + diagram(TaskTransitions, TaskState.Terminal) + `
 ` + markdownTable(TaskTransitions, "task.", false) + `
-After *resumed* a task that was held while undoing goes on undoing; any other goes on processing. While a task is held,
+After *resumed*, a task that was held while undoing is undoing again; any other is processing again. While a task is held,
 running attempts stay current until their reply or complete-by.
 
 Two events of a task change no state: ` + "`task.signalled`" + `, and ` + "`task.migrated`" + `, after which the task follows another version of its

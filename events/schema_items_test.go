@@ -11,7 +11,7 @@ func init() {
 	texts("waybill.items.began.v1", "A step runs for each item of a list. Only the first attempt has the list. A later attempt runs the items again that failed.", "step", "attempt", "token")
 	texts("waybill.items.started.v1", "The tasks of some items were submitted, in the same transaction.", "step", "attempt", "from", "to")
 	texts("waybill.item.ended.v1", "An item has its result: the output of its task, or an error.", "step", "item")
-	texts("waybill.item.held.v1", "The task of an item is held. The step goes on.", "step", "item", "error")
+	texts("waybill.item.held.v1", "The task of an item is held. The step continues.", "step", "item", "error")
 	texts("waybill.item.resumed.v1", "The task of an item is no longer held.", "step", "item")
 	texts("waybill.items.completed.v1", "All items have ended. The output of the step is the list of their outputs, in the order of the items.", "step", "attempt")
 	texts("waybill.items.undo.started.v1", "The undo of the items begins: those that run are withdrawn, then completed ones are undone, the last completed first.", "step", "attempt", "token")

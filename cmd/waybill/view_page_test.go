@@ -69,7 +69,7 @@ func checkedFile(t *testing.T) string {
 // fileScreens are the screens of a file.
 var fileScreens = []screen{
 	{"file tasks", "#/tasks", "document.querySelectorAll('main tr[data-key]').length === 2 && document.querySelector('header .file')?.innerText === 'checked.jsonl'"},
-	{"file agents", "#/agents", "document.querySelector('main .empty')?.innerText.includes('nothing of agents') && !document.querySelector('header nav a[href=\"#/agents\"]')"},
+	{"file agents", "#/agents", "document.querySelector('main .empty')?.innerText.includes('no data about agents') && !document.querySelector('header nav a[href=\"#/agents\"]')"},
 	{"task that is checked", "#/tasks/checking-1", "document.querySelector('.steps .checked .state') && document.querySelector('.bar.check') && document.querySelector('.graph .is-undoing') && !document.querySelector('[data-command]')"},
 	{"task that was checked", "#/tasks/checked-1", "document.querySelector('.steps .checked')?.innerText.includes('it happened') && document.querySelector('.bar.check')?.title.includes('it happened')"},
 	{"file as of", "#/as-of?at=2026-01-01T00:00:06.500Z", "document.querySelectorAll('main tr[data-key]').length === 2 && document.querySelector('.sentence')?.innerText.includes('2 tasks were open')"},

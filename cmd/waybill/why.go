@@ -26,7 +26,7 @@ of the most seriously blocked step is given; the others are listed.
   no_live_agent  a step could start, but no process reads the agent's requests
   cool_down      a step waits for its cool-down
   waiting_retry  a step waits for its backoff
-  capacity       a step could start, but the agent has enough to do
+  capacity       a step could start, but the agent is at its concurrency limit
   queue          the agent's group may not have read the request yet
   at_work        the agent has the request
   waiting_timer  a step waits for its instant

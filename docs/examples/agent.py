@@ -32,7 +32,7 @@ def status(key, body):
 
 
 def transfer(key, body):
-    """Takes long, part by part. It yields its progress, and goes on where an earlier attempt stopped."""
+    """Takes long, part by part. It yields its progress, and continues where an earlier attempt stopped."""
     while parts.setdefault(key, 0) < body["parts"]:
         time.sleep(body.get("seconds", 1))
         parts[key] += 1

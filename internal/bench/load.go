@@ -54,19 +54,19 @@ func (l *Load) Check() error {
 			faults = append(faults, fmt.Errorf(format, args...))
 		}
 	}
-	fault(l.Tasks < 1 || l.Tasks > maxTasks, "tasks %d: 1 to %d", l.Tasks, maxTasks)
-	fault(l.Warmup < 0 || l.Warmup > maxTasks, "warmup %d: 0 to %d", l.Warmup, maxTasks)
-	fault(l.Steps < 1 || l.Steps > maxSteps, "steps %d: 1 to %d", l.Steps, maxSteps)
-	fault(l.FanOut && l.Steps < 3, "fan-out: %d steps; at least 3: the first and the last run alone", l.Steps)
-	fault(l.Payload < minPayload || l.Payload > maxPayload, "payload %d: %d to %d bytes", l.Payload, minPayload, maxPayload)
-	fault(l.Inflight < 0 || l.Inflight == 0 && l.Rate == 0, "inflight %d: at least 1, or a rate", l.Inflight)
-	fault(!(l.Rate >= 0 && l.Rate <= maxRate), "rate %v: 0 to %v tasks a second", l.Rate, maxRate)
-	fault(l.Partitions < 1, "partitions %d: at least 1", l.Partitions)
-	fault(l.Workers < 1, "workers %d: at least 1", l.Workers)
-	fault(l.UndoShare > 0 && l.Steps > undoStepsMost, "undo-share: %d steps; a task of more than %d has no undo here", l.Steps, undoStepsMost)
+	fault(l.Tasks < 1 || l.Tasks > maxTasks, "tasks %d: must be 1 to %d", l.Tasks, maxTasks)
+	fault(l.Warmup < 0 || l.Warmup > maxTasks, "warmup %d: must be 0 to %d", l.Warmup, maxTasks)
+	fault(l.Steps < 1 || l.Steps > maxSteps, "steps %d: must be 1 to %d", l.Steps, maxSteps)
+	fault(l.FanOut && l.Steps < 3, "fan-out: %d steps: must be at least 3, because the first and the last run alone", l.Steps)
+	fault(l.Payload < minPayload || l.Payload > maxPayload, "payload %d: must be %d to %d bytes", l.Payload, minPayload, maxPayload)
+	fault(l.Inflight < 0 || l.Inflight == 0 && l.Rate == 0, "inflight %d: must be at least 1, or 0 with a rate", l.Inflight)
+	fault(!(l.Rate >= 0 && l.Rate <= maxRate), "rate %v: must be 0 to %v tasks a second", l.Rate, maxRate)
+	fault(l.Partitions < 1, "partitions %d: must be at least 1", l.Partitions)
+	fault(l.Workers < 1, "workers %d: must be at least 1", l.Workers)
+	fault(l.UndoShare > 0 && l.Steps > undoStepsMost, "undo-share: %d steps: must be at most %d; the steps of longer tasks have no undo", l.Steps, undoStepsMost)
 	fault(!(l.TimeoutShare >= 0 && l.UndoShare >= 0 && l.TimeoutShare+l.UndoShare <= 1),
-		"shares: %v time out and %v are undone; each 0 to 1, and no more than 1 together", l.TimeoutShare, l.UndoShare)
-	fault(l.AttemptWithin < 100*time.Millisecond, "attempt-within %v: at least 100ms", l.AttemptWithin)
+		"shares: %v time out and %v are undone: each must be 0 to 1, and their sum at most 1", l.TimeoutShare, l.UndoShare)
+	fault(l.AttemptWithin < 100*time.Millisecond, "attempt-within %v: must be at least 100ms", l.AttemptWithin)
 	return errors.Join(faults...)
 }
 

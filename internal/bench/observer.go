@@ -131,7 +131,7 @@ func (o *observer) observeRecord(r *kgo.Record, at int64) {
 	case typeExpired:
 		o.expired.Add(1)
 	case typeHeld:
-		o.fail(fmt.Errorf("task %s is held, and no task of this load should be: does another agent consume the request topics?", r.Key))
+		o.fail(fmt.Errorf("task %s is held, but no task of this load should be: check whether another agent consumes the request topics", r.Key))
 	}
 }
 

@@ -182,10 +182,10 @@ func measureLevels(ctx context.Context, o *OpenOptions, logs []*openLog) (*OpenR
 
 func checkLevels(levels []int, rounds int) error {
 	if rounds < 1 {
-		return fmt.Errorf("%d rounds: at least 1", rounds)
+		return fmt.Errorf("rounds %d: must be at least 1", rounds)
 	}
 	if len(levels) == 0 || levels[0] < 0 || !slices.IsSorted(levels) || levels[len(levels)-1] > maxTasks {
-		return fmt.Errorf("levels %v: numbers of open tasks from 0 to %d, none below the one before", levels, maxTasks)
+		return fmt.Errorf("levels %v: must be numbers of open tasks from 0 to %d, none below the one before", levels, maxTasks)
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ func (s ParkedStep) kind() parkedKind { return parkedKinds[cmp.Or(s, ParkedCall)
 
 func (s ParkedStep) check() error {
 	if _, ok := parkedKinds[cmp.Or(s, ParkedCall)]; !ok {
-		return fmt.Errorf("step %q: call, wait or signal", s)
+		return fmt.Errorf("step %q: must be call, wait or signal", s)
 	}
 	return nil
 }

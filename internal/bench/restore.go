@@ -58,7 +58,7 @@ func RunRestore(ctx context.Context, o RestoreOptions) (result *RestoreResult, e
 		return nil, err
 	}
 	if o.Open < 0 || o.Open > maxTasks {
-		return nil, fmt.Errorf("open %d: 0 to %d", o.Open, maxTasks)
+		return nil, fmt.Errorf("open %d: must be 0 to %d", o.Open, maxTasks)
 	}
 	dir, remove, err := runDir(o.Dir)
 	if err != nil {

@@ -140,7 +140,7 @@ func requestStep(r *events.Record) (int, error) {
 	}
 	step, ok := stepOf(ref.Step)
 	if !ok || ref.Attempt != 1 || ref.Kind != events.Do {
-		return 0, fmt.Errorf("%s %s is of no first attempt", r.Topic, id)
+		return 0, fmt.Errorf("%s %s belongs to no first attempt", r.Topic, id)
 	}
 	return step, nil
 }

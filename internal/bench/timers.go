@@ -53,11 +53,11 @@ func (o *TimersOptions) check() error {
 		value int
 	}{{"armed", o.Armed}, {"burst", o.Burst}, {"spread", o.Spread}} {
 		if x.value < 0 || x.value > maxTasks || x.value%parkedTimers != 0 {
-			return fmt.Errorf("%s %d: 0 to %d, an even number: a task has two timers", x.what, x.value, maxTasks)
+			return fmt.Errorf("%s %d: must be an even number from 0 to %d, because a task has two timers", x.what, x.value, maxTasks)
 		}
 	}
 	if o.Spread > 0 && !(o.Rate > 0) || o.Within <= 0 {
-		return fmt.Errorf("timer rate %v, within %v: both above 0", o.Rate, o.Within)
+		return fmt.Errorf("timer rate %v, within %v: both must be above 0", o.Rate, o.Within)
 	}
 	return errors.Join(o.Step.check(), o.Load.Check())
 }
@@ -211,10 +211,10 @@ func (t *timers) measureLateness(ctx context.Context, s *environment, n *instanc
 	}
 	defer p.close()
 	if err := p.submit(ctx, n, t.o.progress); err != nil {
-		return nil, fmt.Errorf("%w (a task whose time is over before it begins is never at work: give --within more)", err)
+		return nil, fmt.Errorf("%w (a task that starts after its deadline is never processed: set --within to a longer time)", err)
 	}
 	if late := n.Clock.Now().Sub(due(0)); late > 0 {
-		return nil, fmt.Errorf("the first was due %s before all were armed: give --within more than %s", late.Round(time.Millisecond), t.o.Within)
+		return nil, fmt.Errorf("the first was due %s before all were armed: set --within to more than %s", late.Round(time.Millisecond), t.o.Within)
 	}
 	if t.o.Step == ParkedSignal {
 		p.sendSignals(ctx, n)

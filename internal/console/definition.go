@@ -56,7 +56,7 @@ type workflowVersion int
 func (v *workflowVersion) UnmarshalText(text []byte) error {
 	n, err := strconv.Atoi(string(text))
 	if err != nil || n < 1 || n > workflow.MaxVersion {
-		return fmt.Errorf("version: 1 to %d", workflow.MaxVersion)
+		return fmt.Errorf("version: must be 1 to %d", workflow.MaxVersion)
 	}
 	*v = workflowVersion(n)
 	return nil

@@ -75,7 +75,7 @@ func (c *call) dryRun(in *dryRunRequest) (*consoleapi.DryRun, error) {
 // dryRunFilter returns which tasks a dry run is about.
 func (c *call) dryRunFilter(b *consoleapi.DryRunCommand, workflow string) (f projections.Filter, limit int, err error) {
 	if limit = cmp.Or(b.Limit, dryRunTasks); limit < 1 || limit > dryRunTasksMax {
-		return f, 0, badRequest("limit: 1 to %d", dryRunTasksMax)
+		return f, 0, badRequest("limit: must be 1 to %d", dryRunTasksMax)
 	}
 	if !slices.Contains(replay.Assumes, assumed(b.Assume)) {
 		return f, 0, badRequest("assume %q: must be one of %v", consoleapi.Printable(b.Assume), replay.Assumes)

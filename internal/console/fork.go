@@ -92,7 +92,7 @@ func (c *call) forkProgram(b *consoleapi.ForkRequest, task *events.Task) (*workf
 			return nil, unprocessable("the definition can't be used: %v", err)
 		}
 	case b.Version < 1 || b.Version > workflow.MaxVersion:
-		return nil, badRequest("version: 1 to %d", workflow.MaxVersion)
+		return nil, badRequest("version: must be 1 to %d", workflow.MaxVersion)
 	default:
 		if d, _, err = c.findDefinition(workflowName(task.Workflow), workflowVersion(b.Version)); err != nil {
 			return nil, err

@@ -13,7 +13,7 @@ func newBatchMetrics(r prometheus.Registerer, vec func(name, help string, labels
 		open: prometheus.NewGauge(prometheus.GaugeOpts{Name: "waybill_batches_open", Help: "Batches that have not ended, in the console that sends their commands; 0 in others."}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{Name: "waybill_batch_tasks_waiting",
 			Help: "Tasks of open batches that have no command yet, in the console that sends the commands; 0 in others."}),
-		commands: vec("waybill_batch_commands_total", "Commands of batches that this console has sent, by what became of them.", "result"),
+		commands: vec("waybill_batch_commands_total", "Commands of batches that this console has sent, by result.", "result"),
 	}
 	r.MustRegister(m.open, m.waiting)
 	for _, result := range []string{"accepted", "refused", "unanswered"} {

@@ -34,8 +34,8 @@ type intakeMetrics struct {
 func newIntakeMetrics(vec func(name, help string, labels ...string) *prometheus.CounterVec, gauge func(name, help string, labels ...string) *prometheus.GaugeVec) intakeMetrics {
 	return intakeMetrics{
 		records: vec("waybill_intake_records_total", "Records that an intake consumed in committed transactions, by result: submission, signal, skipped or deadletter.", "intake", "result"),
-		failed:  vec("waybill_intake_failures_total", "Times that a worker of an intake failed in this process, or that its schema registry couldn't be asked.", "intake"),
-		lag:     gauge("waybill_intake_lag", "Records of its topic that an intake that runs in this process has still to consume.", "intake"),
+		failed:  vec("waybill_intake_failures_total", "Failures of an intake's workers in this process, and requests to its schema registry that failed.", "intake"),
+		lag:     gauge("waybill_intake_lag", "Records that an intake of this process still has to consume.", "intake"),
 	}
 }
 

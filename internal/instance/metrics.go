@@ -98,49 +98,49 @@ func NewMetrics() *Metrics {
 		return h
 	}
 	restores := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "waybill_restore_seconds",
-		Help: "Time from the assignment of a partition to the first input that it may decide, by where its tasks came from.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 16)}, []string{"from"})
+		Help: "Time from the assignment of a partition until its inputs can be decided, by where its tasks came from.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 16)}, []string{"from"})
 	r.MustRegister(restores)
 	m.restores = restores
-	m.restoring = gauge("waybill_restore_remaining", "Offsets that the restore of a partition has still to read, once it has taken a second.", "partition")
-	m.indexBehind = gauge("waybill_index_behind", "Offsets of events that the index of this console has still to read.", "partition")
-	m.idsRestored = seconds("waybill_restore_ids_seconds", "Time from the assignment of a partition to the first submission that it may decide, if its tasks came from a snapshot.")
+	m.restoring = gauge("waybill_restore_remaining", "Offsets that the restore of a partition still has to read, once it has taken a second.", "partition")
+	m.indexBehind = gauge("waybill_index_behind", "Offsets of events that the index of this console still has to read.", "partition")
+	m.idsRestored = seconds("waybill_restore_ids_seconds", "Time from the assignment of a partition until its submissions can be decided, if its tasks came from a snapshot.")
 	m.snapshots = vec("waybill_snapshots_total", "Snapshots of partitions, by result.", "result")
 	m.writtenBytes = vec("waybill_written_bytes_total", "Bytes of the values of events and of snapshots in committed transactions.", "what")
 	m.snapshotAt = gauge("waybill_snapshot_timestamp_seconds", "Unix time of the last decision in the newest snapshot of a partition.", "partition")
 	m.tasksEnded = vec("waybill_tasks_ended_total", "Tasks that ended or were held (state error), by state.", "state")
 	m.transactions = vec("waybill_transactions_total", "Transactions of the scheduler's workers, by result.", "result")
 	m.records = count("waybill_transaction_records_total", "Records written in committed transactions.")
-	m.inputs = vec("waybill_inputs_total", "Records that the scheduler consumed from the inboxes: decided, forwarded, or reflected already.", "result")
+	m.inputs = vec("waybill_inputs_total", "Records that the scheduler consumed from the inboxes, by result. forwarded: sent to the right partition. reflected: consumed before, so it has no further effect.", "result")
 	m.deadletters = vec("waybill_deadletters_total", "Records that could not be processed and became dead letters, by reason.", "reason")
 	m.recoveriesAsked = vec("waybill_recoveries_asked_total", "Recoveries that the supervisor asked for, by action.", "action")
 	m.recoveriesAccepted = count("waybill_recoveries_accepted_total", "Recoveries that the scheduler accepted.")
-	m.inputsIgnored = vec("waybill_inputs_ignored_total", "Inputs that were late, repeated or early and changed nothing, by reason.", "why")
-	m.partitionsPaused = count("waybill_partitions_set_aside_total", "Times that a partition's inputs had to wait because the cluster refused the records that follow from them: no leader, or too few replicas.")
-	m.positions = vec("waybill_inbox_position_faults_total", "Positions in inboxes that could not be used, by topic and fault. recreated: the topic is a new one. foreign: not committed by a scheduler. trimmed: records were deleted before they were read. cut: the log ends below the position, and the inbox isn't read.", "topic", "fault")
+	m.inputsIgnored = vec("waybill_inputs_ignored_total", "Inputs that changed nothing because they were late, early or repeated, by reason.", "why")
+	m.partitionsPaused = count("waybill_partitions_set_aside_total", "Times that a partition was paused because the brokers refused the records that its scheduler writes: no leader, or too few in-sync replicas.")
+	m.positions = vec("waybill_inbox_position_faults_total", "Positions in inboxes that could not be used, by topic and fault. recreated: the topic was recreated. foreign: not committed by a scheduler. trimmed: records were deleted before they were read. cut: the log ends below the position, and the inbox isn't read.", "topic", "fault")
 	m.submissionsPaused = prometheus.NewGauge(prometheus.GaugeOpts{Name: "waybill_submissions_paused",
-		Help: "Workers that consume no submissions, because agents have as much to do as --max-runnable allows."})
+		Help: "Workers that consume no submissions, because as many steps run or wait as --max-runnable allows."})
 	r.MustRegister(m.submissionsPaused)
 	m.partitions = gauge("waybill_partitions_owned", "Partitions that this process owns, by role.", "role")
 	m.commits = seconds("waybill_commit_seconds", "Duration of a transaction's commit.")
-	m.lateness = seconds("waybill_timer_lateness_seconds", "Time from when a timer is due to when its recovery is sent.")
+	m.lateness = seconds("waybill_timer_lateness_seconds", "Time from when a timer is due until its recovery is sent.")
 	m.addSchedules(vec, seconds)
 	m.requests = vec("waybill_requests_total", "Requests that an agent finished, by agent and result.", "agent", "result")
 	m.circuits = gauge("waybill_agent_circuit", "Circuit breakers of this agent process that have opened, by operation: 0 closed, 1 half-open, 2 open.", "agent", "circuit")
 	m.notified = vec("waybill_notifications_total", "Notifications to reply_to topics, by result.", "result")
-	m.stalled = gauge("waybill_partition_standing_seconds", "Time for which records have waited in a partition while its worker makes no progress.", "topic", "partition")
+	m.stalled = gauge("waybill_partition_standing_seconds", "Time for which records have waited in a partition whose worker makes no progress.", "topic", "partition")
 	m.storesDropped = vec("waybill_stores_dropped_total", "Local stores of partitions that reflected more than the log has committed; they were dropped and restored from the log.", "role")
-	m.diskFree = gauge("waybill_store_disk_free_ratio", "Free part of the disk under a store of this process, from 0 to 1, as of its last flush. A full disk ends the process.", "store")
-	m.unreadable = vec("waybill_unreadable_total", "Unreadable events: their tasks stop there, others go on.", "role")
+	m.diskFree = gauge("waybill_store_disk_free_ratio", "Free fraction of the disk under a store of this process, from 0 to 1, as of its last flush. A full disk ends the process.", "store")
+	m.unreadable = vec("waybill_unreadable_total", "Unreadable events. The task of such an event stops there; other tasks continue.", "role")
 	m.consoleDenied = count("waybill_console_denied_total", "Requests to a console with an invalid token.")
 	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "waybill_clock_offset_seconds",
-		Help: "Seconds by which this process's clock is ahead of the brokers', including the delay of the fastest record of the last minute; 0 before the first."}, m.clockOffset))
+		Help: "Seconds by which this process's clock is ahead of the brokers', including the delay of the fastest record of the last minute; 0 before the first record."}, m.clockOffset))
 	m.intakes, m.batches = newIntakeMetrics(vec, gauge), newBatchMetrics(r, vec)
 	m.addKnown(gauge, count)
 	m.agents = agentGauges{byOwner: map[string][]scheduler.AgentFlow{},
 		outstanding: gauge("waybill_agent_outstanding", "Requests of an agent whose attempts run, in this scheduler process.", "agent"),
 		limit:       gauge("waybill_agent_bound", "Concurrency limit of an agent: how many of its requests may be outstanding, in this scheduler process.", "agent"),
 		queued:      gauge("waybill_agent_queued", "Steps that wait until their agent has a free slot, in this scheduler process.", "agent"),
-		silent:      gauge("waybill_agent_silent", "Workers of this process that send only probes to an agent, because it has been silent.", "agent")}
+		silent:      gauge("waybill_agent_silent", "Workers of this process that send only probes to an agent, because it doesn't reply.", "agent")}
 	return m
 }
 
@@ -489,5 +489,5 @@ func (n *Instance) agentListener(name string) agent.Listener {
 func (m *Metrics) addKnown(gauge func(name, help string, labels ...string) *prometheus.GaugeVec, count func(name, help string) prometheus.Counter) {
 	m.timersArmed = gauge("waybill_timers_armed", "Timers that the supervisor watches.", "partition")
 	m.endedKnown = gauge("waybill_ended_tasks_known", "Ended tasks whose ids the scheduler knows, so that a repeated submission starts no second task.", "partition")
-	m.idsForgotten = count("waybill_ids_forgotten_total", "Ids of ended tasks that the scheduler deleted from its store, because an event had forgotten them.")
+	m.idsForgotten = count("waybill_ids_forgotten_total", "Ids of ended tasks that the scheduler deleted from its store after an event that forgets them.")
 }

@@ -87,7 +87,7 @@ func TestWhyShowsProgress(t *testing.T) {
 	h.reply(1, "reserve", 1, events.Completed, `{}`)
 	h.reply(25, "charge", 1, events.Progress, `{"at":1}`)
 	w := replay.Explain(h.task, nil, "", nil, noon.Add(30*time.Second))
-	want := `the agent's reply or next progress, or the end of its silence; its last progress came at 2026-01-31T12:00:25.000Z: {"at":1}`
+	want := `the agent's reply or next progress, or the end of its heartbeat; its last progress came at 2026-01-31T12:00:25.000Z: {"at":1}`
 	if w.Reason != replay.ReasonAtWork || w.Moves != want || *w.Until != "2026-01-31T12:00:55.000Z" {
 		t.Errorf("%+v until %s", w, *w.Until)
 	}

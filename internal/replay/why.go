@@ -194,7 +194,7 @@ func ExplainItems(t *events.Task, since *Since, unreadable string, agents map[st
 	}
 	w.ofSteps(t)
 	if l := late(t.Timer, now); l != "" { // the task's complete-by has passed, so no attempt starts
-		w.Moves = "a supervisor that ends the task's time" + l
+		w.Moves = "a supervisor that acts on the task's deadline" + l
 	}
 	return w
 }
@@ -203,7 +203,7 @@ func ExplainItems(t *events.Task, since *Since, unreadable string, agents map[st
 func (w *Why) ofSteps(t *events.Task) {
 	if len(w.Steps) == 0 {
 		w.Reason, w.Until = ReasonQueue, events.InstantText(t.Timer.Due)
-		w.Moves = "a scheduler that takes what came last"
+		w.Moves = "a scheduler that consumes the newest input of the task"
 		return
 	}
 	s := slices.MinFunc(w.Steps, func(a, b StepWhy) int {
@@ -363,7 +363,7 @@ func (s *StepWhy) running(t *events.Task, run *events.Run, agents map[string]Age
 	s.Reason, s.Until = ReasonAtWork, events.InstantText(run.Timer.Due)
 	s.Moves = "the agent's reply, or the end of the attempt's time" + lastProgress(run)
 	if t.Plan.AttemptsOf(stepIndex(t, s.Step), s.Kind).Heartbeat > 0 {
-		s.Moves = "the agent's reply or next progress, or the end of its silence" + lastProgress(run)
+		s.Moves = "the agent's reply or next progress, or the end of its heartbeat" + lastProgress(run)
 	}
 	a, known := agents[s.Agent]
 	switch {

@@ -239,7 +239,7 @@ func TestWhyWithoutASupervisor(t *testing.T) {
 	pending.OwnStep(0).Run = events.Run{State: events.StepPending}
 	for after, want := range map[time.Duration]bool{10 * time.Minute: false, 11 * time.Minute: true} {
 		w := replay.Explain(pending, nil, "", nil, noon.Add(after))
-		if got := w.Moves == "a supervisor that ends the task's time; it is 1m0s late: "+asks; got != want {
+		if got := w.Moves == "a supervisor that acts on the task's deadline; it is 1m0s late: "+asks; got != want {
 			t.Errorf("after %v: %+v", after, w)
 		}
 	}

@@ -263,7 +263,7 @@ func (t *Topic) AwaitPosition(ctx context.Context, offset int64) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("%w up to %d, only to %d: %w", t.cfg.NotRead, offset, position, errors.Join(ctx.Err(), failed))
+			return fmt.Errorf("%w up to offset %d (position %d): %w", t.cfg.NotRead, offset, position, errors.Join(ctx.Err(), failed))
 		}
 	}
 }

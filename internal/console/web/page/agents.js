@@ -18,16 +18,16 @@ const columns = [
 
 /** What is wrong with an agent, and what to do. */
 function advice(a) {
-  if (a.members === 0) return 'nobody reads its requests. Start the agent.';
-  if (a.circuit === 'open') return 'its calls fail, and it pauses them. Look at the service that it calls.';
-  if (a.circuit === 'half-open') return 'it tries a few calls after a pause.';
+  if (a.members === 0) return 'no process reads its requests. Start the agent.';
+  if (a.circuit === 'open') return 'its calls fail, so its circuit breaker is open. Check the service that it calls.';
+  if (a.circuit === 'half-open') return 'its circuit breaker is half-open: it tries a few calls.';
   return '';
 }
 
 function Advice({ agents }) {
   const bad = agents.filter(advice);
   if (agents.length === 0) return null;
-  if (bad.length === 0) return html`<p class="sentence"><span class="fine">No agent needs you.</span></p>`;
+  if (bad.length === 0) return html`<p class="sentence"><span class="fine">No agent needs attention.</span></p>`;
   return bad.map((a) => html`<p key=${a.agent} class="sentence"><b class=${a.circuit === 'half-open' ? 'late' : 'error'}>${a.agent}</b>: ${advice(a)}</p>`);
 }
 

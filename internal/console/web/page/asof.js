@@ -55,12 +55,12 @@ function Then({ v, filter, to }) {
   const held = v.states.error ?? 0;
   return html`<p class="sentence">At <b>${localText(v.at, true)}</b>, ${v.open === 0 ? 'no task was open.' : html`<b>${countText(v.open)}</b> ${v.open === 1 ? 'task was' : 'tasks were'} open${held > 0 ? html`, <b class="error">${countText(held)}</b> of them held.` : '.'}`}
       ${v.oldest && html` The oldest was <a href=${taskAddress(v.oldest.task.id, { seq: v.oldest.seq })}>${v.oldest.task.id}</a>, submitted <${Instant} at=${v.oldest.task.submitted_at} />.`}
-      ${v.oldest_held && html` The hold that had waited the longest: <a href=${taskAddress(v.oldest_held.task.id, { seq: v.oldest_held.seq })}>${v.oldest_held.task.id}</a>, since <${Instant} at=${v.oldest_held.task.updated_at} />.`}</p>
+      ${v.oldest_held && html` The task that had been held the longest: <a href=${taskAddress(v.oldest_held.task.id, { seq: v.oldest_held.seq })}>${v.oldest_held.task.id}</a>, since <${Instant} at=${v.oldest_held.task.updated_at} />.`}</p>
     <${Incomplete} answer=${v} />
     ${v.unreadable > 0 && html`<p class="problem">${countText(v.unreadable)} tasks have an event that can't be read. They are counted as of the event before it.</p>`}
     ${!v.final && v.incomplete.length === 0 && html`<p class="quiet">This instant is so recent that it can still change.</p>`}
     <ul class="counts">${taskStates.map((s) => html`<li key=${s}><a href=${openStates.includes(s) ? address(['as-of'], { at: v.at, filter: term('state', s) }) : address(['tasks'], { filter: `${term('state', s)} ${term('until', v.at)}` })}
-      title=${openStates.includes(s) ? undefined : 'tasks that were submitted before, and are so now'}><b>${countText(v.states[s] ?? 0)}</b><${State} name=${s} /></a></li>`)}</ul>
+      title=${openStates.includes(s) ? undefined : 'tasks that were submitted before this instant and are in this state now'}><b>${countText(v.states[s] ?? 0)}</b><${State} name=${s} /></a></li>`)}</ul>
     ${v.workflows.length > 0 && html`<div class="table" tabindex="0" role="region" aria-label="By workflow"><table><thead><tr><th scope="col">Workflow</th><th scope="col" class="number">Tasks</th>${taskStates.map((s) => html`<th key=${s} scope="col" class="number"><${State} name=${s} /></th>`)}</tr></thead>
       <tbody>${v.workflows.map((w) => html`<tr key=${`${w.workflow}/${w.version}`}><td class="name"><a href=${address(['as-of'], { at: v.at, filter: term('workflow', `${w.workflow}/${w.version}`) })}>${w.workflow}/${w.version}</a></td><td class="number">${countText(total(w.states))}</td>
         ${taskStates.map((s) => html`<td key=${s} class="number">${w.states[s] ? countText(w.states[s]) : html`<span class="faint">0</span>`}</td>`)}</tr>`)}</tbody></table></div>`}
@@ -75,6 +75,6 @@ const columns = [
   { head: 'Submitted', cell: (t) => html`<${Instant} at=${t.task.submitted_at} />` },
   { head: 'Updated', cell: (t) => html`<${Instant} at=${t.task.updated_at} />` },
   { head: 'Failures', kind: 'number', cell: (t) => t.task.failure_count || '' },
-  { head: 'At', cell: (t) => t.task.waiting_for.join(', ') },
+  { head: 'Waiting for', cell: (t) => t.task.waiting_for.join(', ') },
   { head: 'Error', kind: 'text', cell: (t) => t.task.error_code && html`<${ErrorText} error=${{ code: t.task.error_code, message: t.task.steps_in_error.join(', ') }} />` },
 ];

@@ -37,14 +37,14 @@ function Order({ command, of }) {
     const { batch } = await post('/batches', { id, command, ...of, reason: form.get('reason'), rate: Number(form.get('rate')), canary: Number(form.get('canary')) });
     go(batchAddress(batch.id));
   };
-  return html`<${FormDialog} title=${`${command} ${seen ? tasksText(seen.selected) : 'tasks'}`} does=${`${commandTexts[command]} The console runs it as a batch, also when this page is closed.`} label=${command} danger=${command !== 'resubmit'} send=${send}>
+  return html`<${FormDialog} title=${`${command} ${seen ? tasksText(seen.selected) : 'tasks'}`} does=${`${commandTexts[command]} The console runs it as a batch, even if this page is closed.`} label=${command} danger=${command !== 'resubmit'} send=${send}>
     ${problem && html`<p class="problem" role="alert">${problem}</p>`}
     ${seen && html`<div class="scroll" tabindex="0" role="group" aria-label="Preview"><table><tbody>${seen.groups.map((g) => html`<tr key=${g.sample}><td class="number">${countText(g.tasks)}</td><td class="name">${g.workflow}/${g.version}</td><td><${State} name=${g.state} /></td><td class="name">${g.code && html`<span class="error">${g.code}${g.step && ` at ${g.step}`}</span>`}</td><td class="name"><${TaskLink} id=${g.sample} /></td></tr>`)}</tbody></table>
-      ${seen.left > 0 && html`<p>${tasksText(seen.left)} left out, because the state doesn't allow it${seen.refused.length > 0 && `: ${seen.refused.map((r) => r.task).join(', ')}`}.</p>`}</div>`}
+      ${seen.left > 0 && html`<p>${tasksText(seen.left)} left out, because their state doesn't allow the command${seen.refused.length > 0 && `: ${seen.refused.map((r) => r.task).join(', ')}`}.</p>`}</div>`}
     <label>Reason, written to the log<input name="reason" required autofocus /></label>
-    <label>Canary: tasks that must be through before the others<input name="canary" type="number" min="0" max="1000" value="1" required /></label>
-    <label>Commands in a second, after the canary<input name="rate" type="number" min="0.1" step="any" value=${rateDefault} required /></label>
-    <p class="quiet">It stops when the fault recurs: when the canary, or one of a sample of the others, is held again.</p>
+    <label>Canary: number of tasks that must succeed before the others<input name="canary" type="number" min="0" max="1000" value="1" required /></label>
+    <label>Commands per second, after the canary<input name="rate" type="number" min="0.1" step="any" value=${rateDefault} required /></label>
+    <p class="quiet">It stops when the fault recurs: when a task of the canary, or of a sample of the others, is held again.</p>
   <//>`;
 }
 

@@ -25,21 +25,21 @@ const columns = [
   { head: 'Command', cell: commandOf },
   { head: 'Tasks', kind: 'number', cell: (b) => countText(b.tasks) },
   { head: 'Results', kind: 'text', cell: countsText },
-  { head: 'Ordered', cell: (b) => html`<${Instant} at=${b.created_at} />` },
+  { head: 'Created', cell: (b) => html`<${Instant} at=${b.created_at} />` },
   { head: 'By', kind: 'name', cell: (b) => b.by || b.by_claimed },
   { head: 'Reason', kind: 'text', cell: (b) => b.reason },
 ];
 
 export function Batches() {
   const { data, problem } = useAnswer('/batches', { limit: 100 }, { on: ['batches'] });
-  return html`<p class="quiet">One command to many tasks. Select tasks in <a href="#/tasks">Tasks</a> or a cause in <a href="#/held">Held</a> to order one.</p>
+  return html`<p class="quiet">One command to many tasks. Select tasks in <a href="#/tasks">Tasks</a> or a cause in <a href="#/held">Held</a> to create one.</p>
     <${Trouble} text=${problem} />
     ${data ? html`<${Table} label="Batches" columns=${columns} rows=${data.batches} keyOf=${(b) => b.id} none="No batches in the last 30 days." />` : !problem && html`<${Loading} what="batches" />`}`;
 }
 
 function Stop({ id }) {
   const send = (form) => post(`/batches/${encodeURIComponent(id)}/stop`, { reason: form.get('reason') });
-  return html`<${FormDialog} title="Stop the batch" label="stop" danger does="No more commands are sent. Those that were sent have their effect. A batch that was stopped doesn't go on." send=${send}>
+  return html`<${FormDialog} title="Stop the batch" label="stop" danger does="No more commands are sent. Commands that were sent keep their effect. A stopped batch can't be continued." send=${send}>
     <label>Reason, written to the log<input name="reason" required autofocus /></label><//>`;
 }
 
@@ -66,8 +66,8 @@ export function Batch({ id }) {
     ${open && html`<div class="buttons"><button type="button" class="danger" data-stop aria-disabled=${b.state === 'stopping'} onClick=${() => b.state === 'running' && openDialog(html`<${Stop} id=${id} refresh=${refresh} />`)}>stop</button></div>`}
     ${b.dry_run && b.filter && b.state === 'done' && html`<p>${tasksText(b.counts.accepted ?? 0)} would be migrated. ${tasksText(b.counts.refused ?? 0)} would be refused.</p><p role="status">${said}</p>
       <div class="buttons"><${CommandButton} data-execute why=${refusal('migrate tasks') || !b.counts.accepted && 'No task would be migrated.'} refused=${setSaid} dialog=${() => migrateDialog(b.filter, b.version, true)}>migrate<//></div>`}
-    <${Terms} all=${[['Reason', b.reason], ['By', b.by || b.by_claimed], ['Ordered', html`<${Instant} at=${b.created_at} />`], ['Ended', b.ended_at && html`<${Instant} at=${b.ended_at} />`],
-    ['Filter', b.filter && html`<a href=${tasksAddress(b.filter)}><code>${b.filter}</code></a>`], ['Canary', b.canary > 0 && `${tasksText(b.canary)}, at most ${b.canary_within}`], ['Rate', b.rate > 0 ? `${b.rate} a second` : 'no bound']]} />
+    <${Terms} all=${[['Reason', b.reason], ['By', b.by || b.by_claimed], ['Created', html`<${Instant} at=${b.created_at} />`], ['Ended', b.ended_at && html`<${Instant} at=${b.ended_at} />`],
+    ['Filter', b.filter && html`<a href=${tasksAddress(b.filter)}><code>${b.filter}</code></a>`], ['Canary', b.canary > 0 && `${tasksText(b.canary)}, for at most ${b.canary_within}`], ['Rate', b.rate > 0 ? `${b.rate} per second` : 'no limit']]} />
     <div class="chips" role="group" aria-label="Results by status">${statuses.filter((s) => b.counts[s]).map((s) => html`<a key=${s} class="chip" href=${address(['batches', id], { status: status === s ? '' : s })} aria-current=${status === s ? 'true' : undefined}>${s} <b>${countText(b.counts[s])}</b></a>`)}</div>
     <${Trouble} text=${results.problem} />
     ${b.results_dropped ? html`<p>The results of its tasks are no longer kept.</p>` : results.data && html`<${Table} label="Results" columns=${resultColumns} rows=${results.data.results} keyOf=${(r) => r.task} none="No results." />

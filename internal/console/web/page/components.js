@@ -21,6 +21,6 @@ export class Guard extends Component {
   }
 
   render({ children }, { fault }) {
-    return fault ? h('p', { class: 'problem', role: 'alert' }, `This part of the page has a fault: ${fault.message}`) : children;
+    return fault ? h('p', { class: 'problem', role: 'alert' }, `This part of the page failed: ${fault.message}`) : children;
   }
 }

@@ -14,7 +14,7 @@ const shown = '24h'; // as the list
 
 /** What became of a dead letter. */
 function Fate({ of }) {
-  if (of?.state === 'redriven') return html`written again, now <code>${of.deadletter}</code>`;
+  if (of?.state === 'redriven') return html`written again, dead letter again: <code>${of.deadletter}</code>`;
   if (of?.state === 'task') return html`became <${TaskLink} id=${of.task} />`;
   return 'open';
 }
@@ -31,7 +31,7 @@ function RedriveDialog({ reason, intake, done }) {
     const answer = await post(redrivePath, selection);
     done(`${answer.selected - answer.refused} written again, ${answer.refused} refused.`);
   };
-  return html`<${FormDialog} title=${['redrive', reason, intake].filter(Boolean).join(' ')} label="redrive" does="Write the original records to their topics again. A record that is written twice counts once." send=${send}>
+  return html`<${FormDialog} title=${['redrive', reason, intake].filter(Boolean).join(' ')} label="redrive" does="Write the original records to their topics again. A record that is written twice has one effect." send=${send}>
     ${problem && html`<p class="problem" role="alert">${problem}</p>`}
     ${seen && html`<p>${seen.selected - seen.refused} of ${seen.selected} would be written${seen.refused > 0 && `; ${seen.refused} would become dead letters again`}.</p>`}
   <//>`;
@@ -59,7 +59,7 @@ export function Deadletters() {
     { head: 'At', cell: (d) => html`<${Instant} at=${d.at} />` },
     { head: 'Reason', cell: (d) => html`<a data-open href=${address(['deadletters'], { reason: d.reason, intake })}><code>${d.reason}</code></a>` },
     { head: 'Key', kind: 'name', cell: (d) => d.key && html`<${TaskLink} id=${d.key} />` },
-    { head: 'Fate', cell: (d) => html`<${Fate} of=${d.fate} />` },
+    { head: 'Result', cell: (d) => html`<${Fate} of=${d.fate} />` },
     { head: 'Origin', kind: 'name', cell: (d) => d.origin },
     { head: 'Detail', kind: 'text', cell: (d) => html`${d.detail}<details open=${open.has(keyOf(d))} onToggle=${(e) => { if (e.target.open !== open.has(keyOf(d))) toggle(keyOf(d), e.target.open); }}><summary>${bytesText(d.size)} (${d.encoding})</summary>
       <div class="json"><pre tabindex="0" aria-label="Value of the record">${d.value}</pre><${Copy} text=${d.value} label="Copy the value" /></div></details>` },
@@ -71,8 +71,8 @@ export function Deadletters() {
     ${(reason || intake) && mayRedrive && html`<div class="buttons"><button type="button" data-redrive onClick=${() => openDialog(html`<${RedriveDialog} reason=${reason} intake=${intake} done=${setSaid} />`)}>redrive</button></div>`}
     <p role="status">${said}</p>
     <${Trouble} text=${problem} /><${Incomplete} answer=${data} />
-    ${intake && html`<p>Intake <code>${intake}</code>. <a href=${address(['deadletters'], { reason })}>Of all</a></p>`}
-    ${reason ? html`<p>Reason <code>${reason}</code>. <a href=${address(['deadletters'], { intake })}>Show all</a></p>` : reasons.length > 0 && html`<div class="chips">${reasons.map((r) => html`<a key=${r} class="chip" href=${address(['deadletters'], { reason: r, intake })}>${r} <b>${counts(r)}</b></a>`)} <span class="quiet">on this page</span></div>`}
+    ${intake && html`<p>Intake <code>${intake}</code>. <a href=${address(['deadletters'], { reason })}>Show all intakes</a></p>`}
+    ${reason ? html`<p>Reason <code>${reason}</code>. <a href=${address(['deadletters'], { intake })}>Show all reasons</a></p>` : reasons.length > 0 && html`<div class="chips">${reasons.map((r) => html`<a key=${r} class="chip" href=${address(['deadletters'], { reason: r, intake })}>${r} <b>${counts(r)}</b></a>`)} <span class="quiet">on this page</span></div>`}
     ${data ? html`<${Table} label="Dead letters" columns=${columns} rows=${data.deadletters} keyOf=${keyOf} none="No dead letters." />
       ${data.next_page_token && html`<div class="pager"><a class="button" rel="next" href=${address(['deadletters'], { reason, intake, page_token: data.next_page_token })}>Older (${data.left_off})</a></div>`}` : !problem && html`<${Loading} what="dead letters" />`}`;
 }

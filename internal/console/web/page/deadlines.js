@@ -14,7 +14,7 @@ const columns = [
   { head: 'Complete by', cell: (t) => html`<${Instant} at=${t.complete_by} />` },
   { head: 'Predicted end', cell: (t) => t.prediction && html`<${Instant} at=${t.prediction.ends_at} />` },
   { head: 'Margin', kind: 'number', cell: (t) => t.prediction && html`<${Margin} prediction=${t.prediction} by=${t.complete_by} />` },
-  { head: 'By steps', kind: 'text', cell: (t) => t.prediction?.critical_path.join(', ') },
+  { head: 'Critical path', kind: 'text', cell: (t) => t.prediction?.critical_path.join(', ') },
   { head: 'Samples', kind: 'number', cell: (t) => t.prediction && countText(t.prediction.samples) },
 ];
 
@@ -29,7 +29,7 @@ export function Predicted({ prediction: p, by }) {
   if (!p) return null;
   const late = Date.parse(p.ends_at) - Date.parse(by);
   return html`<span class=${`predicted${p.misses ? ' error' : ''}`}>${p.misses ? `Will probably miss it by ${coarse(late)}: predicted end ` : 'Predicted end '}<${Instant} at=${p.ends_at} />
-    <span class="quiet"> by ${p.critical_path.join(', ')}; ${countText(p.samples)} ${p.samples === 1 ? 'sample' : 'samples'}${p.without_samples ? `, none of ${p.without_samples.join(', ')}` : ''}</span></span>`;
+    <span class="quiet"> by ${p.critical_path.join(', ')}; ${countText(p.samples)} ${p.samples === 1 ? 'sample' : 'samples'}${p.without_samples ? `, none for ${p.without_samples.join(', ')}` : ''}</span></span>`;
 }
 
 export function Deadlines() {
@@ -41,7 +41,7 @@ export function Deadlines() {
       <div class="views" role="group" aria-label="Tasks"><a class="chip" aria-current=${!all ? 'true' : undefined} href=${address(['deadlines'], { within })}>will miss</a><a class="chip" aria-current=${all ? 'true' : undefined} href=${address(['deadlines'], { within, all: true })}>all</a></div></div>
     <${Trouble} text=${p.problem} /><${Incomplete} answer=${p.data} />
     ${!p.data ? !p.problem && html`<${Loading} what="tasks" />` : html`
-      ${p.data.looked_at > 0 && html`<p>${countText(p.data.will_miss)} of the ${countText(p.data.looked_at)} tasks ${p.data.looked_at_all ? '' : 'that must end first '}will probably miss their deadline.${p.data.unpredicted > 0 && ` No estimate of ${countText(p.data.unpredicted)}.`}
-        <span class="quiet"> An estimate: each remaining step takes as long as 95 % of its runs of the last two weeks did.</span></p>`}
+      ${p.data.looked_at > 0 && html`<p>${countText(p.data.will_miss)} of the ${countText(p.data.looked_at)} tasks ${p.data.looked_at_all ? '' : 'that must end first '}will probably miss their deadline.${p.data.unpredicted > 0 && ` No estimate for ${countText(p.data.unpredicted)}.`}
+        <span class="quiet"> The estimate uses the 95th percentile of each remaining step's durations in the last 7 to 14 days.</span></p>`}
       <${Table} label="Tasks that must end soon" columns=${columns} rows=${p.data.tasks} keyOf=${(t) => t.id} none=${all ? 'No task that is being processed must end within this time.' : 'No task will miss its deadline, as far as that can be estimated.'} />`}`;
 }

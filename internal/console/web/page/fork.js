@@ -70,13 +70,13 @@ export function Fork({ task, path, lines, at, version: given, assume, rerun, clo
       <button type="button" class="quiet" onClick=${close}>Close</button></div>
     <form onSubmit=${submit}>
       <label>After event<input type="number" name="at" min="1" max=${lines.at(-1).line.seq} required defaultValue=${at} /></label>
-      <label>Definition<select name="version" value=${version} onChange=${choose}>${versions.map((v) => html`<option key=${v} value=${v}>${task.workflow}/${v}${v === task.version ? ' (its own)' : ''}</option>`)}<option value=${own}>a text</option></select></label>
-      <label>Where no answer is recorded<select name="assume">${Object.entries(assumptions).map(([k, text]) => html`<option key=${k} value=${k} selected=${k === assume}>${text}</option>`)}</select></label>
+      <label>Definition<select name="version" value=${version} onChange=${choose}>${versions.map((v) => html`<option key=${v} value=${v}>${task.workflow}/${v}${v === task.version ? ' (its own)' : ''}</option>`)}<option value=${own}>another definition</option></select></label>
+      <label>If no answer is recorded<select name="assume">${Object.entries(assumptions).map(([k, text]) => html`<option key=${k} value=${k} selected=${k === assume}>${text}</option>`)}</select></label>
       ${version === own && html`<label class="wide">Definition in YAML<textarea name="definition" required spellcheck=${false} value=${source} onInput=${(e) => setSource(e.target.value)}></textarea></label>`}
       <button class="primary" data-run aria-disabled=${Boolean(state.busy)}>Run</button>
     </form>
-    <div role="status">${state.busy && html`<p class="quiet">It runs.</p>`}<${Trouble} text=${state.problem} />${state.fork && html`<${Outcome} fork=${state.fork} />`}</div>
-    ${state.fork && html`<${Courses} key=${state.fork.at} fork=${state.fork} /><details><summary>The steps after it</summary><${Steps} task=${state.fork.task_after} /></details>`}
+    <div role="status">${state.busy && html`<p class="quiet">The simulation runs.</p>`}<${Trouble} text=${state.problem} />${state.fork && html`<${Outcome} fork=${state.fork} />`}</div>
+    ${state.fork && html`<${Courses} key=${state.fork.at} fork=${state.fork} /><details><summary>The steps at the end of the fork</summary><${Steps} task=${state.fork.task_after} /></details>`}
   </section>`;
 }
 
@@ -88,10 +88,10 @@ function Outcome({ fork }) {
   const first = rows[0] && Date.parse((rows[0].recorded ?? rows[0].forked).at);
   const parts = rows[fork.part_at];
   return html`<div class="outcome"><p><b>It would be</b> ${ended(forked, first)}</p><p><b>It is</b> ${ended(recorded, first)}</p>
-    <p>${rows.length === 0 ? 'Nothing follows: the task has ended or is held at that event. Choose an earlier one.' : parts ? html`The courses part ${parts.recorded ? `at event ${parts.recorded.seq}` : `with ${eventName(parts.forked.type)}${parts.forked.step ? ` of ${parts.forked.step}` : ''}`}.` : 'Both courses have the same events.'}
-      ${' '}${fork.assumed > 0 ? `${fork.assumed === 1 ? '1 answer is' : `${fork.assumed} answers are`} assumed, marked with a question mark.` : 'All answers are recorded ones.'}
+    <p>${rows.length === 0 ? 'Nothing follows: the task has ended or is held at that event. Choose an earlier one.' : parts ? html`The courses differ from ${parts.recorded ? `event ${parts.recorded.seq}` : `${eventName(parts.forked.type)}${parts.forked.step ? ` of ${parts.forked.step}` : ''}`} on.` : 'Both courses have the same events.'}
+      ${' '}${fork.assumed > 0 ? `${fork.assumed === 1 ? '1 answer is' : `${fork.assumed} answers are`} assumed, marked with a question mark.` : 'All answers are recorded.'}
       ${fork.left_out.length > 0 && ` Commands of operators are left out: events ${fork.left_out.join(', ')}.`}</p>
-    ${fork.stalled && html`<p class="problem">It doesn't go on: ${fork.stalled}</p>`}</div>`;
+    ${fork.stalled && html`<p class="problem">It doesn't continue: ${fork.stalled}</p>`}</div>`;
 }
 
 const event = (line, assumed) => {
@@ -107,7 +107,7 @@ function Courses({ fork }) {
   const { rows } = fork;
   if (rows.length === 0) return null;
   return html`<div class="table" tabindex="0" role="region" aria-label="Both courses"><table class="courses"><thead><tr><th scope="col">Happened (version ${fork.recorded.version})</th><th scope="col" class="number">At</th><th scope="col">Forked (version ${fork.forked.version})</th><th scope="col" class="number">At</th></tr></thead>
-      <tbody><tr class="shared"><td class="text quiet" colspan="4">Both share the events up to ${fork.at}${rows[0] && html`, until <${Instant} at=${(rows[0].recorded ?? rows[0].forked).at} exact />`}.</td></tr>
+      <tbody><tr class="shared"><td class="text quiet" colspan="4">Both courses have the events up to ${fork.at}${rows[0] && html`, until <${Instant} at=${(rows[0].recorded ?? rows[0].forked).at} exact />`}.</td></tr>
         ${rows.slice(0, shown).map((r, i) => html`<tr key=${i} class=${`${r.recorded && r.forked ? '' : 'single'}${i === fork.part_at ? ' parts' : ''}`}>${event(r.recorded)}${event(r.forked, r.assumed)}</tr>`)}</tbody></table></div>
     ${rows.length > shown && html`<button type="button" onClick=${() => setShown(shown + 5 * rowsShown)}>Show more of ${rows.length} rows</button>`}`;
 }

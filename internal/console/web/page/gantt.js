@@ -106,7 +106,7 @@ function scaleOf(from, to, lanes, marks) {
   return { place, breaks: pieces.filter((p) => breaks.has(gaps.find((g) => g.from === p.from))) };
 }
 
-const names = { run: 'attempt', queue: 'waited for its turn', backoff: 'waits for the next attempt', cool: 'cools down', timer: 'waits', check: 'is checked' };
+const names = { run: 'attempt', queue: 'waited to start', backoff: 'waits for the next attempt', cool: 'cools down', timer: 'waits', check: 'is checked' };
 
 const checkText = (b, lane) => `check of ${lane.id}, attempt ${b.attempt}: ${b.became ? becameTexts[b.became] ?? b.became : b.state}`;
 

@@ -17,7 +17,7 @@ export function Held() {
   return html`<${Trouble} text=${g.problem} /><${Incomplete} answer=${g.data} />
     <div class="bar"><label class="beside">Workflow <select value=${workflow} onChange=${(e) => go(address(['held'], { workflow: e.target.value, ended }))}><option value="">all</option>
         ${[...new Set((names.data?.workflows ?? []).map((w) => w.workflow))].map((n) => html`<option key=${n} value=${n}>${n}</option>`)}</select></label>
-      <label class="beside"><input type="checkbox" checked=${ended} onChange=${() => go(address(['held'], { workflow, ended: !ended }))} /> also causes that hold no task any more</label>
+      <label class="beside"><input type="checkbox" checked=${ended} onChange=${() => go(address(['held'], { workflow, ended: !ended }))} /> also causes that no longer hold a task</label>
       <a href=${tasksAddress(workflow ? `state:error workflow:${workflow}` : 'state:error')}>All held tasks${g.data && ` (${countText(g.data.held)})`}</a> <a href="#/alerts">Alerts</a></div>
     ${g.absent ? html`<${AlertList} open />` : g.data ? html`<${Groups} answer=${g.data} />` : !g.problem && html`<${Loading} what="the groups" />`}`;
 }

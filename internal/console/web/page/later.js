@@ -10,7 +10,7 @@ export function Later({ load, of, ...props }) {
   useEffect(() => {
     let gone = false;
     load().then((m) => { if (!gone) setLoaded({ Part: m[of] }); }, () => {
-      if (!gone) setLoaded({ problem: 'This part of the page can\'t be loaded: the console was perhaps replaced by another release. Reload the page.' });
+      if (!gone) setLoaded({ problem: 'This part of the page can\'t be loaded: the console may have another version now. Reload the page.' });
     });
     return () => { gone = true; };
   }, []);

@@ -38,10 +38,10 @@ const screens = { '': Now, tasks: Tasks, held: Held, batches: Batches, workflows
 
 /** Screens of what an exported file doesn't have, and why. */
 const notOfFile = {
-  agents: 'A file has the events of tasks. It knows nothing of agents.',
+  agents: 'An exported file has the events of tasks. It has no data about agents.',
   batches: 'No command can be sent to a file.',
-  deadletters: 'A file has the events of tasks. It has no dead letters.',
-  log: 'A file doesn\'t grow: there is nothing to follow. The page of a task has all of its events.',
+  deadletters: 'An exported file has the events of tasks. It has no dead letters.',
+  log: 'An exported file doesn\'t change, so there is nothing to follow. The page of a task has all of its events.',
   submit: 'Nothing can be submitted to a file.',
 };
 const lists = { alerts: 'held', deadlines: '', submit: 'tasks' };

@@ -31,12 +31,12 @@ function Migrate({ filter, version, execute: first }) {
   };
   const choice = (real, text) => html`<label class="beside"><input type="radio" name="execute" value=${real ? 'yes' : 'no'} checked=${execute === real} onChange=${() => setExecute(real)} /> ${text}</label>`;
   return html`<${FormDialog} title=${`Migrate ${seen ? tasksText(seen.selected) : 'tasks'} to version ${version}`} label=${execute ? 'migrate' : 'dry run'} danger=${execute} send=${send}
-    does="A task gets the version if what happened to it fits. The others are refused, and go on as before.">
+    does="A task moves to the version if its history fits. The others are refused, and continue as before.">
     ${problem && html`<p class="problem" role="alert">${problem}</p>`}
     ${seen && html`<div class="scroll" tabindex="0" role="group" aria-label="Preview"><table><tbody>${seen.groups.map((g) => html`<tr key=${g.sample}><td class="number">${countText(g.tasks)}</td><td class="name">${g.workflow}/${g.version}</td><td><${State} name=${g.state} /></td><td class="name">${g.code && html`<span class="error">${g.code}</span>`}</td></tr>`)}</tbody></table></div>`}
-    <div role="radiogroup" aria-label="What to do">${choice(false, 'Dry run: ask for each task whether it fits, and change nothing')}${choice(true, 'Migrate the tasks that fit')}</div>
+    <div role="radiogroup" aria-label="What to do">${choice(false, 'Dry run: check whether each task fits, and change nothing')}${choice(true, 'Migrate the tasks that fit')}</div>
     ${execute && html`<label>Reason, written to the log<input name="reason" required autofocus /></label>
-      <label>Canary: tasks that must be through before the others<input name="canary" type="number" min="0" max="1000" defaultValue="1" required /></label>
-      <label>Commands in a second, after the canary<input name="rate" type="number" min="0.1" step="any" defaultValue="50" required /></label>`}
+      <label>Canary: number of tasks that must succeed before the others<input name="canary" type="number" min="0" max="1000" defaultValue="1" required /></label>
+      <label>Commands per second, after the canary<input name="rate" type="number" min="0.1" step="any" defaultValue="50" required /></label>`}
   <//>`;
 }

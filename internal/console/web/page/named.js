@@ -6,7 +6,7 @@ import { html } from './html.js';
 import { CommandButton, refusal } from './rights.js';
 
 const results = {
-  paused: (name) => `${name} is paused.`, resumed: (name) => `${name} is resumed.`, unchanged: (name) => `${name} is as it was.`,
+  paused: (name) => `${name} is paused.`, resumed: (name) => `${name} is resumed.`, unchanged: (name) => `${name} didn't change.`,
   asked: (name) => `A supervisor starts a task of ${name}.`,
 };
 

@@ -93,7 +93,7 @@ export function NewVersion() {
 function Verdict({ check }) {
   const { faults, definition: d, applied, next_version: next } = check;
   if (faults.length > 0) return html`<p class="problem">${faults.length === 1 ? 'The text has 1 fault.' : `The text has ${faults.length} faults.`}</p>`;
-  const said = { no: 'It can be applied.', same: 'It is applied already.', other: `This version has another definition. The next free one is ${next}.` }[applied];
+  const said = { no: 'It can be applied.', same: 'It is applied already.', other: `This version has another definition. The next free version is ${next}.` }[applied];
   return html`<p class=${applied === 'other' ? 'problem' : 'notice'}>${d.workflow}/${d.version} is valid. ${said}</p>`;
 }
 
@@ -110,15 +110,15 @@ function Check({ check, show }) {
 }
 
 const leftOut = {
-  time: 'the time of a dry run was over', events: 'they have more events than a dry run reads', unreadable: 'their events can\'t be read',
-  definition: 'the console doesn\'t have their own definition', refused: 'they can\'t be simulated under this definition',
+  time: 'the dry run reached its time limit', events: 'they have more events than a dry run reads', unreadable: 'their events can\'t be read',
+  definition: 'the console doesn\'t have their definition', refused: 'they can\'t be simulated under this definition',
 };
 
 /** What would become of the tasks. */
 function Outcome({ run, changed }) {
-  return html`<section aria-label="Dry run"><h2>Dry run</h2>${changed && html`<p class="quiet">The text has changed since.</p>`}<${Incomplete} answer=${run} />
+  return html`<section aria-label="Dry run"><h2>Dry run</h2>${changed && html`<p class="quiet">The text has changed since the dry run.</p>`}<${Incomplete} answer=${run} />
     <p data-outcome><b>${tasks(run.tasks)}</b> simulated under ${run.workflow}/${run.version}: ${countText(run.same)} take the same course, ${countText(run.differ)} another one.
-      ${run.assumed > 0 && ` In ${tasks(run.assumed)} agents' answers are assumed, since none is recorded: they complete.`}${run.more && ' More tasks match.'}</p>
+      ${run.assumed > 0 && ` In ${tasks(run.assumed)} some agents' answers aren't recorded: the dry run assumes that the attempts complete.`}${run.more && ' More tasks match.'}</p>
     ${run.left_out.map((l) => html`<p key=${l.why} class="quiet">${tasks(l.tasks)} left out: ${leftOut[l.why]}${l.detail && ` (${l.detail})`}. ${l.samples.map((id) => html`<${TaskLink} key=${id} id=${id} /> `)}</p>`)}
     ${run.differences.length > 0 && html`<div class="table" tabindex="0" role="region" aria-label="Differences"><table><thead><tr><th scope="col" class="number">Tasks</th><th scope="col">First difference</th><th scope="col">Ends</th><th scope="col">Samples</th></tr></thead>
       <tbody>${run.differences.map((d, i) => html`<tr key=${i}><td class="number">${countText(d.tasks)}</td><td class="text">${where(d)}${d.commands && html` <span class="quiet">An operator's command is not simulated.</span>`}${d.stalled && html` <span class="error">${d.stalled}</span>`}</td>

@@ -66,13 +66,13 @@ function Sentence({ workflows, agents, partitions, groups, due, predicted }) {
   const without = (partitions ?? []).filter((x) => !x.scheduler).length;
   if (without > 0) parts.push(html`<span class="error">${without} ${without === 1 ? 'partition has' : 'partitions have'} no scheduler</span>`);
   const soon = due?.tasks.length ?? 0;
-  if (soon > 0) parts.push(html`<a class="late" href=${tasksAddress('due_within:5m')}>${soon}${due.next_page_token ? ' or more' : ''} must end within 5 minutes, or should have</a>`);
+  if (soon > 0) parts.push(html`<a class="late" href=${tasksAddress('due_within:5m')}>${soon}${due.next_page_token ? ' or more' : ''} due within 5 minutes or overdue</a>`);
   const misses = predicted?.will_miss ?? 0;
   if (misses > 0) parts.push(html`<a class="late" href="#/deadlines">${countText(misses)}${predicted.looked_at_all ? '' : ' or more'} will miss ${misses === 1 ? 'its' : 'their'} deadline</a>`);
   const open = ['pending', 'processing', 'undoing'].reduce((n, x) => n + sum(workflows, x), 0);
-  const rest = html`<span class="quiet">${countText(open)} ${open === 1 ? 'task is' : 'tasks are'} under way.</span>`;
+  const rest = html`<span class="quiet">${countText(open)} ${open === 1 ? 'task is' : 'tasks are'} in progress.</span>`;
   if (workflows.length === 0) return html`<p class="sentence">No workflow was applied yet. <span class="quiet">Apply one: <code>waybill workflow apply FILE</code></span></p>`;
-  if (parts.length === 0) return html`<p class="sentence"><span class="fine">Nothing needs you.</span> ${rest}</p>`;
+  if (parts.length === 0) return html`<p class="sentence"><span class="fine">Nothing needs attention.</span> ${rest}</p>`;
   return html`<p class="sentence">${parts.map((x, i) => [i > 0 && '; ', x])}. ${rest}</p>`;
 }
 
@@ -89,7 +89,7 @@ function Charts({ stats, lag }) {
     <div class="charts">
       <${Chart} title="Submitted and ended" x=${x} series=${[['submitted', of('submitted'), 'busy'], ['ended', ended, 'good']]} />
       <${Chart} title="Held" x=${x} series=${[['held', of('held'), 'held'], ['holds ended', of('holds_ended'), 'undone']]} />
-      <${Chart} title="Time to processed" x=${x} value=${durationText} series=${[['p50', latency('p50_ms'), 'good'], ['p95', latency('p95_ms'), 'waiting']]} />
+      <${Chart} title="Duration of processed tasks" x=${x} value=${durationText} series=${[['p50', latency('p50_ms'), 'good'], ['p95', latency('p95_ms'), 'waiting']]} />
       <${Chart} title="Attempts that failed" x=${x} series=${[['failures', of('failures'), 'failed'], ['attempts', of('attempts'), 'pending']]} />
       ${lag?.series.length > 0 && html`<${Lag} lag=${lag} />`}
     </div></section>`;
@@ -103,7 +103,7 @@ function Lag({ lag }) {
   const agents = lag.series.filter((s) => s.agent).sort((a, b) => most(b) - most(a));
   const shown = [...lag.series.filter((s) => !s.agent), ...agents].slice(0, lagLooks.length);
   const x = shown[0].points.map((_, i) => (Date.parse(lag.from) + i * lag.step_ms) / 1000);
-  return html`<${Chart} key=${shown.map((s) => s.agent).join(' ')} title="Lag, as this console saw it in the last hour" x=${x} series=${shown.map((s, i) => [s.agent ?? 'schedulers', s.points, lagLooks[i]])} />`;
+  return html`<${Chart} key=${shown.map((s) => s.agent).join(' ')} title="Lag in the last hour, sampled by this console" x=${x} series=${shown.map((s, i) => [s.agent ?? 'schedulers', s.points, lagLooks[i]])} />`;
 }
 
 /** Agents; those that need attention first. */

@@ -8,7 +8,7 @@ import { who } from './who.js';
 export function refusal(what) {
   const me = who.value;
   if (me?.read_only) return me.read_only;
-  return me && !me.roles.includes('operator') ? `You are a ${me.role}. To ${what} takes the role operator.` : '';
+  return me && !me.roles.includes('operator') ? `You are a ${me.role}. To ${what} you need the role operator.` : '';
 }
 
 /** A button that opens a dialog. why: why it can't; empty: it can. refused is called with why. The other properties are those of a button. */

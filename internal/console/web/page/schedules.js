@@ -8,9 +8,9 @@ import { Instant, State, Table, TaskLink, Trouble } from './parts.js';
 
 const last = (o) => o && (o.task ? html`<${TaskLink} id=${o.task} /> ${o.status}` : `skipped: ${o.skipped}`);
 
-const pause = { command: 'pause', place: 'pause', does: 'It starts no task until it is resumed. Its tasks go on.' };
-const resume = { command: 'resume', place: 'pause', does: 'Its instants count from now on. Those of the pause are left out.' };
-const trigger = { command: 'trigger', place: 'trigger', does: 'It starts a task now, even if an earlier one runs.' };
+const pause = { command: 'pause', place: 'pause', does: 'It starts no task until it is resumed. Its tasks continue.' };
+const resume = { command: 'resume', place: 'pause', does: 'It starts tasks again from now on. Instants during the pause are skipped.' };
+const trigger = { command: 'trigger', place: 'trigger', does: 'It starts a task now, even if an earlier one is open.' };
 
 function commandsOf(s) {
   const fault = s.state === 'unusable' && 'The schedule can\'t be used. Apply it again, or delete it.';

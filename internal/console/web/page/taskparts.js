@@ -18,7 +18,7 @@ export function Facts({ task }) {
     ['Failures', task.failure_count ? String(task.failure_count) : ''],
     ['Priority', task.priority ? String(task.priority) : ''],
     ['Labels', Object.keys(task.labels).length > 0 && Object.entries(task.labels).map(([k, v]) => html`<a key=${k} class="label" href=${tasksAddress(term('label', `${k}=${v}`))}>${k}=${v}</a> `)],
-    ['Replies to', task.reply_to],
+    ['Reply to', task.reply_to],
     ['Scheduler', task.locked_by],
     ['Partition', String(task.as_of.partition)],
   ]} />`;
@@ -31,7 +31,7 @@ export function Chain({ path, events }) {
   if (!data) return null;
   const text = data.unbroken ? `${data.events} events, unbroken` : `${data.faults.length} faults in ${data.events} events`;
   return html`<span class="chain"><button type="button" class=${`state ${data.unbroken ? 'is-good' : 'is-held'}`} aria-expanded=${open} onClick=${() => setOpen(!open)}><${Icon} name=${data.unbroken ? 'good' : 'held'} />${text}</button>
-    ${open && html`<div class="popover"><p>${data.unbroken ? 'Each event has the hash of the one before it, and all agree.' : 'The events don\'t agree:'} ${data.unbroken && (data.sealed ? 'The last event has its own checksum.' : 'The last event has no checksum of its own.')}</p>
+    ${open && html`<div class="popover"><p>${data.unbroken ? 'Each event has the hash of the one before it, and all hashes match.' : 'The history has faults:'} ${data.unbroken && (data.sealed ? 'The last event has its own checksum.' : 'The last event has no checksum of its own.')}</p>
       ${data.faults.length > 0 && html`<ul>${data.faults.map((f, i) => html`<li key=${i}>${f.promise}${f.seq ? `, event ${f.seq}` : ''}: ${f.what}</li>`)}</ul>`}
       <p class="quiet">The events of one task can't show:</p><ul>${data.unchecked.map((u) => html`<li key=${u}>${u}</li>`)}</ul></div>`}</span>`;
 }

@@ -44,7 +44,7 @@ export const states = {
 };
 
 /** What became of an attempt, as a check found. */
-export const becameTexts = { completed: 'it happened', none: 'nothing happened', unknown: 'nobody can tell' };
+export const becameTexts = { completed: 'it happened', none: 'nothing happened', unknown: 'the effect is unknown' };
 
 export const taskStates = ['pending', 'processing', 'undoing', 'error', 'processed', 'undone', 'cancelled'];
 export const openStates = ['pending', 'processing', 'undoing', 'error'];
@@ -54,24 +54,25 @@ export const endedStates = ['processed', 'undone', 'cancelled'];
 export const reasons = {
   unreadable: (at) => `An event of the task is unreadable${at}.`,
   hold: (at) => `The task is held${at}: it waits for an operator.`,
-  no_live_agent: (at) => `No live agent reads the requests${at}.`,
-  capacity: (at) => `The agent has enough to do${at}: the step waits for its turn.`,
+  no_live_agent: (at) => `No process reads the agent's requests${at}.`,
+  capacity: (at) => `The agent has reached its concurrency limit${at}: the step waits.`,
   queue: (at) => `The request is sent${at}; the agent may not have read it yet.`,
-  at_work: (at) => `The agent is at work${at}.`,
+  at_work: (at) => `The agent has the request${at}.`,
   waiting_timer: (at) => `A step waits for its instant${at}.`,
   waiting_signal: (at) => `A step waits for a signal${at}.`,
   waiting_child: (at) => `A step waits for its child${at}.`,
+  waiting_items: (at) => `A step waits for its items${at}.`,
   child_held: (at) => `A child is held${at}.`,
   waiting_repeat: (at) => `A step that polls waits for its next call${at}.`,
   waiting_retry: (at) => `The task waits for the next attempt${at}.`,
-  cool_down: (at) => `The task waits a long time before one more attempt${at}.`,
+  cool_down: (at) => `The task waits for its cool-down before one more attempt${at}.`,
   upstream_step: (at) => `Another step must be done first${at}.`,
 };
 
 /** What a command does, before it is sent. */
 export const commandTexts = {
-  resubmit: 'Run the held step again, with a new failure count.',
-  release: 'Record what was settled by hand: the step counts as completed or as undone.',
+  resubmit: 'Run the held step again, with a failure count of 0.',
+  release: 'Record that a held step was completed or undone by hand.',
   undo: 'Undo the completed steps of the task.',
   undo_processed: 'Undo the completed steps of a task that has ended: refund it. The task ends as undone.',
   cancel: 'Start no further steps, undo the completed ones, and end the task.',

@@ -30,7 +30,7 @@ export function Workflow({ name, version }) {
   return html`<div class="head"><p class="crumb"><a href="#/workflows">Workflows</a></p>
       <div class="title"><h1 class="id">${name}/${version}</h1>${w.data?.deleted && html`<${State} name="cancelled" /> deleted`}
         ${versions.length > 1 && html`<nav class="views" aria-label="Versions">${versions.map((v) => html`<a key=${v.version} class="chip" aria-current=${String(v.version) === version ? 'page' : undefined} href=${address(['workflows', name, String(v.version)])}>${v.version}</a>`)}</nav>`}</div>
-      ${w.data && html`<p class="quiet">A task completes within ${w.data.complete_within}. On an error: ${w.data.on_error}.</p>`}
+      ${w.data && html`<p class="quiet">A task must complete within ${w.data.complete_within}. On an error: ${w.data.on_error}.</p>`}
       ${mine && html`<p>${Object.entries(mine.tasks).map(([st, n]) => html`<a key=${st} class="facet" href=${tasksAddress(`${term('workflow', `${name}/${version}`)} state:${st}`)}><${State} name=${st} /><b>${countText(n)}</b></a> `)}</p>`}</div>
     <${Trouble} text=${w.problem ?? s.problem ?? list.problem} /><${Incomplete} answer=${s.data} />
     ${w.data && html`<section><h2>Steps</h2><${Graph} graph=${w.data.graph} stateOf=${(id) => stateOf(bySteps.get(id))} notesOf=${(id) => noteOf(bySteps.get(id))} choose=${setStep} chosen=${step} /></section>`}
@@ -51,7 +51,7 @@ function stateOf(s) {
 function noteOf(s) {
   if (!s) return undefined;
   const now = ['running', 'waiting', 'failed'].reduce((n, st) => n + (s.at[st] ?? 0), 0);
-  return [s.held > 0 && `${countText(s.held)} held`, now > 0 && `${countText(now)} at`, s.do.failures > 0 && `${countText(s.do.failures)} failed`, s.do.duration && `p95 ${durationText(s.do.duration.p95_ms)}`].filter(Boolean).join(', ') || undefined;
+  return [s.held > 0 && `${countText(s.held)} held`, now > 0 && `${countText(now)} here`, s.do.failures > 0 && `${countText(s.do.failures)} failed`, s.do.duration && `p95 ${durationText(s.do.duration.p95_ms)}`].filter(Boolean).join(', ') || undefined;
 }
 
 const some = (n) => (n ? countText(n) : html`<span class="faint">0</span>`);
