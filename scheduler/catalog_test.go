@@ -164,7 +164,7 @@ func TestRunningTaskOutlivesItsDefinition(t *testing.T) {
 // Applied implements Definitions.
 func (w *scenario) Applied(name string, version int) (*workflow.Program, Absence) {
 	p, known := w.Program(name, version)
-	if !known {
+	if w.gone || !known {
 		return nil, Unknown
 	}
 	return p, Unknown

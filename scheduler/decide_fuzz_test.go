@@ -92,7 +92,7 @@ func FuzzAgentError(f *testing.F) {
 // FuzzDefinitions applies any record of the definitions topic. It is either applied or rejected. Existing definitions
 // stay, and a repetition changes nothing.
 func FuzzDefinitions(f *testing.F) {
-	base, err := (&graph{within: time.Minute, attempt: time.Second, retry: drawRetry(newDice(1)), onError: events.OnErrorUndo, steps: drawGraph(newDice(1), false).steps}).build()
+	base, err := (&graph{within: time.Minute, attempt: time.Second, retry: drawRetry(newDice(1)), onError: events.OnErrorUndo, steps: drawGraph(newDice(1), false).steps}).build(1)
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -20,8 +20,8 @@ const maxRecordBytes = 1_000_012
 type scenario struct {
 	dice       // of the current move
 	h          *history
-	definition *workflow.Definition
-	program    *workflow.Program
+	definition *workflow.Definition // of the task's version
+	versions   []*workflow.Program
 	gone       bool // the definition is missing or was replaced
 	other      *workflow.Program
 	requests   map[string]int32 // partition counts of the agents that exist
@@ -73,6 +73,7 @@ type ran struct {
 	calls     int   // of a repeat, since the last resubmit
 	about     int   // of a check: the attempt of the step that it is about
 	checked   int   // of a check: the attempt of the step that the last one that ended is about
+	granted   int   // attempts that the plan before a migration allowed
 	nextCall  time.Time
 	reported  time.Time // when the last progress was recorded
 }
@@ -91,8 +92,8 @@ func (w *scenario) say(format string, args ...any) {
 	}
 }
 
-func newScenario(h *history, d *workflow.Definition, tell bool) *scenario {
-	w := &scenario{h: h, bodyBytes: h.bodyBytes, definition: d, now: start, tell: tell, counts: map[string]int{},
+func newScenario(h *history, ds []*workflow.Definition, tell bool) *scenario {
+	w := &scenario{h: h, bodyBytes: h.bodyBytes, definition: ds[0], now: start, tell: tell, counts: map[string]int{},
 		requests: map[string]int32{}, effects: map[string]*effect{}, runs: map[events.Slot]*ran{}, waitEnds: map[string]time.Time{}, heard: heard{received: map[string]bool{}}, settled: map[string]bool{},
 		verify: verify.New(verify.Options{Keep: true, Inputs: true, Deadletters: true, Alerts: true, Requests: true, Whole: true, Ledger: h.honest})}
 	w.ledger = newLedger(w.verify.Effect)
@@ -101,17 +102,21 @@ func newScenario(h *history, d *workflow.Definition, tell bool) *scenario {
 	for i, a := range agents {
 		w.requests[a] = h.partitions[i]
 	}
-	var err error
-	if w.program, err = workflow.Compile(d); err != nil {
-		w.failf("the definition: %v", err)
+	for _, d := range ds {
+		p, err := workflow.Compile(d)
+		if err != nil {
+			w.failf("version %d: %v", d.Version, err)
+		}
+		w.versions = append(w.versions, p)
 	}
-	o := *d
-	o.Steps = slices.Clone(d.Steps)
+	o := *ds[0]
+	o.Steps = slices.Clone(o.Steps)
 	last := &o.Steps[len(o.Steps)-1]
 	if last.StepKind() != events.CallStep {
 		*last = workflow.Step{ID: last.ID, Needs: last.Needs, Agent: agents[0]}
 	}
 	last.Operation = "another"
+	var err error
 	if w.other, err = workflow.Compile(&o); err != nil {
 		w.failf("the other definition: %v", err)
 	}
@@ -121,7 +126,9 @@ func newScenario(h *history, d *workflow.Definition, tell bool) *scenario {
 
 // forget removes the plans of the definitions, which would stay cached forever otherwise.
 func (w *scenario) forget() {
-	plans.Delete(w.program)
+	for _, p := range w.versions {
+		plans.Delete(p)
+	}
 	plans.Delete(w.other)
 }
 
@@ -148,8 +155,8 @@ func (w *scenario) Program(name string, version int) (*workflow.Program, bool) {
 	if w.gone && w.h.another && w.task != nil {
 		return w.other, true
 	}
-	known := !w.gone && name == w.definition.Name && (version == 0 || version == w.definition.Version)
-	return w.program, known
+	known := !w.gone && name == w.definition.Name && version <= len(w.versions)
+	return w.versions[min(max(version, 1), len(w.versions))-1], known
 }
 
 // decide decodes one input from its record, decides on it, checks the decision, and applies it.
@@ -396,7 +403,7 @@ func (w *scenario) submit(s *events.Submission) {
 // control checks that a control is answered once, with the sequence number of its first event or with a reason.
 func (w *scenario) control(x *events.Control) Decision {
 	others := w.othersInError(x.Step)
-	w.say("%s step %q keep=%v as %q request %s", x.Command, x.Step, x.Keep, x.As, x.RequestID)
+	w.say("%s step %q keep=%v as %q version %d dry run %v request %s", x.Command, x.Step, x.Keep, x.As, x.Version, x.DryRun, x.RequestID)
 	_, d := w.decide(events.Controls, x.Record(events.DefaultNamespace, "cli"))
 	var answers []*events.Answer
 	for i := range d.Records {
@@ -417,6 +424,10 @@ func (w *scenario) control(x *events.Control) Decision {
 	case again >= 0:
 		if !a.Accepted || d.Ignored != IgnoredDuplicate || a.Seq != w.accepted[again].Seq || len(d.Events) > 0 {
 			w.failf("control %s, accepted as %d, again: %+v", x.ID, w.accepted[again].Seq, a)
+		}
+	case a.Accepted && x.DryRun:
+		if len(d.Events) > 0 {
+			w.failf("the dry run %s led to %v", x.ID, d.Events)
 		}
 	case a.Accepted:
 		if len(d.Events) == 0 || a.Seq != d.Events[0].Seq {
@@ -488,6 +499,8 @@ func (w *scenario) observe(e *events.Event) {
 		for i := range f.Plan.Steps {
 			w.effects[f.Plan.Steps[i].ID] = &effect{}
 		}
+	case *events.TaskMigrated:
+		w.migrated(f)
 	case *events.RunReleased:
 		w.settled[f.Step] = true
 		if f.As == events.StepCompleted {

@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"encoding/json"
-	"slices"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/workflow"
@@ -123,7 +122,6 @@ func (w *scenario) checked(e *events.Event, f *events.CheckCompleted) {
 	}
 	if w.undo.made && f.Became != events.BecameUnknown { // another order
 		w.undo.made = false
-		w.undo.left = slices.DeleteFunc(w.expectedUndo(), func(step string) bool { return w.fold.Steps[w.index(step)].State == events.StepUndone })
 	}
 }
 

@@ -28,7 +28,7 @@ func (w *scenario) everyInput() {
 	}
 	w.counts["states in which every input is decided"]++
 	for _, x := range w.everyControl() {
-		w.say("tried: %s step %q keep=%v processed=%v as %q", x.Command, x.Step, x.Keep, x.Processed, x.As)
+		w.say("tried: %s step %q keep=%v processed=%v as %q version %d", x.Command, x.Step, x.Keep, x.Processed, x.As, x.Version)
 		d := w.try(events.Controls, x, 0)
 		w.checkTried(x, &d)
 		if checking {
@@ -59,6 +59,9 @@ func (w *scenario) everyControl() []*events.Control {
 		id := w.definition.Steps[i].ID
 		all = append(all, &events.Control{Command: events.Resubmit, Step: id}, &events.Control{Command: events.Release, Step: id, As: events.StepUndone},
 			&events.Control{Command: events.Release, Step: id, As: events.StepCompleted, Output: json.RawMessage("1")})
+	}
+	for i := range w.versions {
+		all = append(all, &events.Control{Command: events.Migrate, Version: i + 1})
 	}
 	for _, x := range all {
 		x.Task, x.ID, x.By = "t", "tried", events.By{Who: "op", RequestID: "tried"}
@@ -135,6 +138,10 @@ func (w *scenario) try(inbox events.Inbox, in events.Input, ahead time.Duration)
 // checkTried checks that a command is refused if and only if Refusal says so, which a console shows before.
 func (w *scenario) checkTried(x *events.Control, d *Decision) {
 	why := Refusal(x, w.task)
+	if why == "" && x.Command == events.Migrate {
+		why = w.migrationRefusal(x)
+		w.checkMigration(x, d)
+	}
 	if refused := len(d.Events) == 0; refused != (why != "") {
 		w.failf("%s of step %q in state %s is refused: %v; a console says %q", x.Command, x.Step, w.task.State, refused, why)
 	}

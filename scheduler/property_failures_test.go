@@ -86,7 +86,7 @@ func (w *scenario) undoingAllowed(f *events.TaskUndoing) {
 
 // renew gives a run a fresh budget, and a new key after a rejection.
 func (r *ran) renew() {
-	r.attempts, r.final, r.calls, r.nextCall, r.about, r.checked = 0, false, 0, time.Time{}, 0, 0
+	r.attempts, r.granted, r.final, r.calls, r.nextCall, r.about, r.checked = 0, 0, false, 0, time.Time{}, 0, 0
 	r.renewable = r.renewable || r.rejected
 }
 

@@ -98,7 +98,7 @@ func newFlowScenario(t *testing.T, seed uint64) *flowScenario {
 		if d := newDice(seed ^ checkSeed + uint64(i)); !d.oneIn(4) {
 			g.check(d)
 		}
-		d, err := g.build()
+		d, err := g.build(1)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -194,8 +194,8 @@ func drawRetry(d dice) workflow.Retry {
 }
 
 // build checks the graph and returns its definition. It doesn't change the graph.
-func (g *graph) build() (*workflow.Definition, error) {
-	b := workflow.New("w", 1).CompleteWithin(g.within).AttemptWithin(g.attempt).Retry(g.retry).OnError(g.onError)
+func (g *graph) build(version int) (*workflow.Definition, error) {
+	b := workflow.New("w", version).CompleteWithin(g.within).AttemptWithin(g.attempt).Retry(g.retry).OnError(g.onError)
 	for _, s := range g.steps {
 		b.Step(cloneStep(s))
 	}
@@ -293,13 +293,14 @@ func (g *graph) without(i int) graph {
 type history struct {
 	seed       uint64
 	graph      graph
-	flawed     bool // expressions may fail
-	honest     bool // only services reply, and only to running attempts
-	another    bool // the definition may be replaced, and not only missing
-	busy       bool // steps are queued for their agents
-	beats      bool // some steps have heartbeats, and agents report progress
-	signals    bool // steps may wait for signals, and people send some
-	bodyBytes  int  // size of agents' bodies; 0: small
+	second     *graph // version 2 of the workflow; nil: there is none
+	flawed     bool   // expressions may fail
+	honest     bool   // only services reply, and only to running attempts
+	another    bool   // the definition may be replaced, and not only missing
+	busy       bool   // steps are queued for their agents
+	beats      bool   // some steps have heartbeats, and agents report progress
+	signals    bool   // steps may wait for signals, and people send some
+	bodyBytes  int    // size of agents' bodies; 0: small
 	partitions []int32
 	submission events.Submission
 	moves      []uint64
@@ -320,6 +321,7 @@ const (
 	checkSeed    = 0x63686563
 	beatSeed     = 0x62656174
 	codesSeed    = 0x636f6465
+	migrateSeed  = 0x6d696772
 )
 
 // start is the time at which histories start.
@@ -365,6 +367,9 @@ func drawHistory(seed uint64) history {
 		h.graph.signal(d)
 	}
 	h.busy = newDice(seed^busySeed).oneIn(3) && !slices.Contains(plainLessons, seed)
+	if d := newDice(seed ^ migrateSeed); d.oneIn(3) && !slices.Contains(plainLessons, seed) {
+		h.second = h.graph.version(d, h.flawed)
+	}
 	return h
 }
 

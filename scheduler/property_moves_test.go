@@ -247,7 +247,7 @@ func (w *scenario) settle() {
 	if w.task.State == events.StateError {
 		w.counts["held after the faults"]++
 	}
-	if sound := !w.h.flawed && w.h.bodyBytes == 0 && !w.h.graph.neverEnds(); sound && w.coin() {
+	if sound := !w.h.flawed && w.h.bodyBytes == 0 && !w.h.neverEnds(); sound && w.coin() {
 		// A key that was rejected or barred costs one resubmit for each step and its undo.
 		for range 2*len(w.task.Steps) + 2 {
 			if w.task.State == events.StateError {

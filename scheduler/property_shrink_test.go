@@ -64,12 +64,7 @@ func (s *shrunk) fewerMoves() (fewer bool) {
 func (s *shrunk) lessGraph() (less bool) {
 	for again := true; again && s.plays < maxPlays; {
 		again = false
-		for _, g := range s.h.graph.smaller() {
-			if _, err := g.build(); err != nil {
-				continue
-			}
-			h := s.h
-			h.graph = g
+		for _, h := range s.h.smaller() {
 			if again = s.try(h); again {
 				less = true
 				break
@@ -89,15 +84,18 @@ func (s *shrunk) report() string {
 // story returns the workflow, the commands and the timeline.
 func (w *scenario) story() string {
 	var b strings.Builder
-	d, err := w.h.graph.build()
-	if err != nil {
-		return err.Error()
+	for i, g := range w.h.graphs() {
+		d, err := g.build(i + 1)
+		if err != nil {
+			return err.Error()
+		}
+		graph, err := d.Graph(workflow.GraphText)
+		if err != nil {
+			return err.Error()
+		}
+		fmt.Fprintf(&b, "\n== version %d of the workflow\n%s%s\n", i+1, graph, indented(d.JSON()))
 	}
-	graph, err := d.Graph(workflow.GraphText)
-	if err != nil {
-		return err.Error()
-	}
-	fmt.Fprintf(&b, "\n== the workflow\n%s%s\n\n== the commands, by time since the submission\n", graph, indented(d.JSON()))
+	b.WriteString("\n== the commands, by time since the submission\n")
 	b.WriteString(strings.Join(w.told, "\n"))
 	b.WriteString("\n\n== the timeline\n")
 	for i := range w.records {

@@ -144,11 +144,11 @@ func checkCoverage(t *testing.T, counts map[string]int, graphs int) {
 
 // play plays a history to its end, or to the first broken promise. tell records the moves for a report.
 func (h *history) play(tell bool) (w *scenario, b *broken) {
-	d, err := h.graph.build()
+	ds, err := h.build()
 	if err != nil {
 		return &scenario{h: h}, &broken{"the graph can't be built", err.Error()}
 	}
-	w = newScenario(h, d, tell)
+	w = newScenario(h, ds, tell)
 	defer w.forget()
 	defer func() {
 		switch p := recover().(type) {
@@ -208,6 +208,10 @@ func (w *scenario) move() {
 	}
 	if w.h.signals && w.oneIn(6) {
 		w.anySignal()
+		return
+	}
+	if w.h.second != nil && w.oneIn(8) {
+		w.migrate()
 		return
 	}
 	at := w.IntN(totalWeight)
@@ -297,7 +301,7 @@ func (w *scenario) current() *events.Request {
 }
 
 func (w *scenario) isCurrent(q *events.Request) bool {
-	if w.task == nil {
+	if w.task == nil || !w.task.Open() { // a held task can be cancelled while an attempt runs
 		return false
 	}
 	i, ok := w.task.Plan.Step(q.Ref.Step)
