@@ -1,0 +1,12 @@
+import{b as p,e as $}from"./chunk-2JBCJPPJ.js";import{$ as y,G as f,S as k,X as d,ca as v,d as c,e as b,h as s,s as u,v as m,z as h}from"./chunk-Q4YHBQM5.js";var q=["resubmit","undo","cancel"],C=50;function L(t,r){let l=[...t.value];if(l.length===0)return null;let a=(i,n)=>q.map(o=>s`<button key=${o} type="button" data-batch=${o} aria-label=${`${o} ${n}`} onClick=${()=>S(o,i)}>${o}</button>`);return s`<div class="batch" role="region" aria-label="Selected tasks"><b>${l.length} selected</b>
+    ${a({tasks:l},"the selected tasks")}
+    <button type="button" class="quiet" onClick=${()=>{t.value=new Set}}>Clear</button>
+    ${r&&s`<span class="beside" data-all><b>All that match</b> ${a({filter:r},"all tasks that match")}</span>`}</div>`}var S=(t,r)=>p(s`<${T} command=${t} of=${r} />`);function T({command:t,of:r}){let[l]=c(k),[a,i]=c(null),[n,o]=c("");b(()=>{d("/batches",{command:t,...r,preview:!0}).then(i,e=>o(e.message))},[]);let x=async e=>{let{batch:g}=await d("/batches",{id:l,command:t,...r,reason:e.get("reason"),rate:Number(e.get("rate")),canary:Number(e.get("canary"))});h(D(g.id))};return s`<${$} title=${`${t} ${a?w(a.selected):"tasks"}`} does=${`${f[t]} The console runs it as a batch, even if this page is closed.`} label=${t} danger=${t!=="resubmit"} send=${x}>
+    ${n&&s`<p class="problem" role="alert">${n}</p>`}
+    ${a&&s`<div class="scroll" tabindex="0" role="group" aria-label="Preview"><table><tbody>${a.groups.map(e=>s`<tr key=${e.sample}><td class="number">${u(e.tasks)}</td><td class="name">${e.workflow}/${e.version}</td><td><${y} name=${e.state} /></td><td class="name">${e.code&&s`<span class="error">${e.code}${e.step&&` at ${e.step}`}</span>`}</td><td class="name"><${v} id=${e.sample} /></td></tr>`)}</tbody></table>
+      ${a.left>0&&s`<p>${w(a.left)} left out, because their state doesn't allow the command${a.refused.length>0&&`: ${a.refused.map(e=>e.task).join(", ")}`}.</p>`}</div>`}
+    <label>Reason, written to the log<input name="reason" required autofocus /></label>
+    <label>Canary: number of tasks that must succeed before the others<input name="canary" type="number" min="0" max="1000" value="1" required /></label>
+    <label>Commands per second, after the canary<input name="rate" type="number" min="0.1" step="any" value=${C} required /></label>
+    <p class="quiet">It stops when the fault recurs: when a task of the canary, or of a sample of the others, is held again.</p>
+  <//>`}var w=t=>`${u(t)} ${t===1?"task":"tasks"}`,D=t=>m(["batches",t]);export{L as a,S as b,w as c,D as d};

@@ -1,2 +1,0 @@
-import{b as r}from"./chunk-WUPCKLL7.js";import{a as n}from"./chunk-JHXUJHTS.js";import{h as t}from"./chunk-OB4ESXSE.js";function p(o){let e=n.value;return e?.read_only?e.read_only:e&&!e.roles.includes("operator")?`You are a ${e.role}. To ${o} takes the role operator.`:""}var f=({why:o,refused:e,dialog:a,children:i,...l})=>t`<button type="button" ...${l} aria-disabled=${!!o} aria-description=${o||void 0} title=${o||void 0}
-  onClick=${()=>o?e(o):r(a())}>${i}</button>`;export{p as a,f as b};

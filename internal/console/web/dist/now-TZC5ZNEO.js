@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-KVRPQBLB.js";import"./chunk-ERR7IR3O.js";import"./chunk-ILJT6OES.js";import"./chunk-IMCGK25C.js";import"./chunk-WUPCKLL7.js";import"./chunk-2YRJYEU2.js";import"./chunk-OB4ESXSE.js";import"./chunk-UHTZOUWE.js";export{a as Now,b as WorkflowCounts};
