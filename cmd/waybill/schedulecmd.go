@@ -334,7 +334,7 @@ task gets no second one. With overlap: allow, all tasks start at once; otherwise
 				}
 				v := backfilled{args[0], request, n}
 				return t.printObject(cmd.OutOrStdout(), v, func(out io.Writer) error {
-					_, err := fmt.Fprintf(out, "%s of %s will have tasks; `waybill schedule get %s` shows them\n", text.Count(n, "instant"), args[0], args[0])
+					_, err := fmt.Fprintf(out, "%s of %s: those without a task get one; `waybill schedule get %s` shows them\n", text.Count(n, "instant"), args[0], args[0])
 					return err
 				})
 			})
