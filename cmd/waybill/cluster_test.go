@@ -24,31 +24,35 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/internal/verify"
+	"github.com/waybill-run/waybill/supervisor"
 )
 
 // cluster is a namespace on Apache Kafka, with roles in separate processes.
 type cluster struct {
-	t        *testing.T
-	binary   string
-	cfg      kafka.Config
-	dir      string
-	procs    map[string]*exec.Cmd
-	logs     map[string]*bytes.Buffer
-	services *demo.Services
-	url      string
-	log      *verify.Checker // what follow has read; verified decides
-	seen     system          // the same, for checkLog
-	inputs   *inboxes
-	mu       sync.Mutex
-	ended    map[string]events.TaskState
-	waits    int // that have started
-	calls    int // of repeated steps, that completed and weren't the last
+	t         *testing.T
+	binary    string
+	cfg       kafka.Config
+	dir       string
+	procs     map[string]*exec.Cmd
+	logs      map[string]*bytes.Buffer
+	services  *demo.Services
+	url       string
+	log       *verify.Checker // what follow has read; verified decides
+	seen      system          // the same, for checkLog
+	inputs    *inboxes
+	mu        sync.Mutex
+	ended     map[string]events.TaskState
+	received  int                 // tasks
+	forgotten map[int32]time.Time // by partition: ids of tasks whose forget_at isn't later
+	waits     int                 // that have started
+	calls     int                 // of repeated steps, that completed and weren't the last
 	// reports counts recorded progress, silences the attempts that expired without it.
 	reports, silences int
 	times             []eventTime
 	change            chan struct{}
 
-	card func(i int) string // of submission i; nil: a few are slow
+	card          func(i int) string // of submission i; nil: a few are slow
+	sweepInterval time.Duration      // of supervisors
 }
 
 // eventTime is when an event of a partition was appended. claimed is the owner, if the event is a claim.
@@ -80,7 +84,7 @@ func newCluster(t *testing.T) *cluster {
 	}
 	c := &cluster{t: t, binary: binary, dir: t.TempDir(), procs: map[string]*exec.Cmd{}, logs: map[string]*bytes.Buffer{}, log: verify.New(verify.Options{Keep: true}),
 		cfg:   kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t), ClientID: "test"},
-		ended: map[string]events.TaskState{}, change: make(chan struct{}, 1)}
+		ended: map[string]events.TaskState{}, forgotten: map[int32]time.Time{}, sweepInterval: supervisor.DefaultSweepInterval, change: make(chan struct{}, 1)}
 	c.seen = system{broker: b, ns: c.cfg.Namespace, partitions: events.DefaultPartitions}
 	if c.services, err = demo.OpenServices(filepath.Join(c.dir, "ledger.jsonl")); err != nil {
 		t.Fatal(err)
@@ -151,7 +155,7 @@ func (c *cluster) scheduler(name string) {
 }
 
 func (c *cluster) supervisor(name string) {
-	c.start(name, "supervisor", "--data-dir", filepath.Join(c.dir, name), "--session-timeout", "3s")
+	c.start(name, "supervisor", "--data-dir", filepath.Join(c.dir, name), "--session-timeout", "3s", "--sweep-interval", c.sweepInterval.String())
 }
 
 func (c *cluster) agent(name, url string, session time.Duration) {
@@ -214,6 +218,10 @@ func (c *cluster) take(rs []events.Record) {
 			c.calls++
 		}
 		switch f := e.Fact.(type) {
+		case *events.TaskReceived:
+			c.received++
+		case *events.PartitionForgot:
+			c.forgotten[rs[i].Partition] = f.Until
 		case *events.AttemptProgressed:
 			c.reports++
 		case *events.AttemptExpired:

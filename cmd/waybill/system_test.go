@@ -26,6 +26,7 @@ type system struct {
 	ns         events.Namespace
 	partitions int32
 	kills      []time.Time // times at which the embedded broker was killed
+	reusesIDs  bool        // ids of ended tasks are forgotten, and used again
 }
 
 func (s *system) config() kafka.Config {
