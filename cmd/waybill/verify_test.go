@@ -267,7 +267,7 @@ func TestVerifyNamesWhatKafkasDiskChanged(t *testing.T) {
 	}
 	cmd := exec.Command(filepath.Join(binary(t), "waybill"), "timeline", "edited", "--api", "off", "--brokers", cfg.Brokers[0])
 	shown, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(shown), "topic waybill.events partition 0: the records 8 to 8 (of \"edited\") aren't") || !regexp.MustCompile(`(?m)^- .* unreadable .* 0/8 *$`).Match(shown) {
+	if err != nil || !strings.Contains(string(shown), "topic waybill.events partition 0: the records 8 to 8 (of \"edited\") are corrupt") || !regexp.MustCompile(`(?m)^- .* unreadable .* 0/8 *$`).Match(shown) {
 		t.Errorf("%v: %s", err, shown)
 	}
 }
