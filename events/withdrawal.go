@@ -29,9 +29,14 @@ func (w *Withdrawal) fields(c *codec) {
 	c.str("why", &w.Why)
 }
 
-// Of reports whether the withdrawal is by the parent of a task; nil has none.
+// Of reports whether the withdrawal is by the parent of a task; nil has none. All items of an attempt have the same token, and
+// a definition may give two of them the same id: the task is that of one item.
 func (w *Withdrawal) Of(t *Task) bool {
-	return t != nil && t.Parent != nil && t.Parent.Task == w.Parent && t.Parent.Step == w.Ref.Step && t.Parent.TokenHash() == w.Started
+	if t == nil || t.Parent == nil || t.Parent.Task != w.Parent || t.Parent.Step != w.Ref.Step || t.Parent.TokenHash() != w.Started {
+		return false
+	}
+	is := t.Parent.Item
+	return (is == nil) == (w.Item == nil) && (is == nil || *is == *w.Item)
 }
 
 // Reply returns a reply to the withdrawal.

@@ -551,3 +551,93 @@ func TestItemsAreVerifiedWithoutKeptTasks(t *testing.T) {
 	f.command("o", events.UndoTask, func(x *events.Control) { x.Processed = true })
 	f.verified()
 }
+
+// TestItemsWithTheSameOwnID has a definition that gives two items the same id. The submission of the second is refused, and
+// the undo ends.
+func TestItemsWithTheSameOwnID(t *testing.T) {
+	f := newFamily(t, ownIDs, leg)
+	if task := f.submit("o", "pick", `{"items":["a","a","a"]}`); task.State != events.StateUndone || task.Error.Code != string(events.ReasonIDConflict) {
+		t.Errorf("%s with %+v: %s", task.State, task.Error, task.Encode())
+	}
+	if task := f.tasks["a"]; task.Open() {
+		t.Errorf("the item is %s", task.State)
+	}
+	f.verified()
+}
+
+const ownIDs = `
+workflow: pick
+version: 1
+complete_within: 1h
+on_error: undo
+steps:
+  pick: {for_each: "${ input.items }", max_parallel: 3, on_item_error: fail, workflow: leg, id: "${ item }", input: {sku: "${ item }"}}
+`
+
+const leg = `
+workflow: leg
+version: 1
+complete_within: 1h
+steps:
+  pick: {agent: stock, operation: pick, complete_within: 10s, undo: {operation: put_back}}
+`
+
+// TestLastItemFailsAsItStarts ends the last item that runs during a hold. The one after it fails as it starts, so no reply
+// completes the step.
+func TestLastItemFailsAsItStarts(t *testing.T) {
+	f := newFamily(t, strings.NewReplacer("on_error: undo", "on_error: hold", "max_parallel: 2", "max_parallel: 1", "on_item_error: fail", "on_item_error: collect",
+		`sku: "${ item }", n`, `sku: "${ item.sku }", n`, "{complete_within: 10s}", "{complete_within: 10s, retry: {max_attempts: 3, backoff: 1s}}", "  ship: {needs: [pick],", "  other: {agent: stock, operation: other}\n  ship: {needs: [pick],").Replace(pickEach))
+	silent := true
+	f.agent = func(_, operation string, value json.RawMessage) (events.Outcome, string) {
+		switch {
+		case operation == "other" && silent:
+			return events.Rejected, `{"code":"gone"}`
+		case operation == "pick" && silent:
+			return "", ""
+		}
+		return events.Completed, string(value)
+	}
+	if task := f.submit("o", "pick", `{"items":[{"sku":"a"},{"no":1}]}`); task.State != events.StateError {
+		t.Fatalf("it is %s", task.State)
+	}
+	silent = false
+	f.timeOut() // the attempt of item 0
+	f.timeOut() // the wait before the next one
+	if it := f.tasks["o"].Steps[0].Items; it.Completed != 1 {
+		t.Fatalf("%+v", it)
+	}
+	if task := f.command("o", events.Resubmit); task.State != events.StateProcessed || !strings.Contains(string(task.Output), events.CodeExpressionFailed) {
+		t.Errorf("%s with %s: %s", task.State, task.Output, task.Encode())
+	}
+	f.verified()
+}
+
+// TestWithdrawalThatFailsHoldsTheTask undoes a task with two steps that have children, of which the first can't be
+// withdrawn: the definition is gone.
+func TestWithdrawalThatFailsHoldsTheTask(t *testing.T) {
+	f := newFamily(t, strings.Replace(ownIDs, "  pick:", "  call: {workflow: leg}\n  pick:", 1)+"  also: {workflow: leg}\n", leg)
+	f.offline = true
+	f.submit("o", "pick", `{"items":["a","b"]}`)
+	f.env.Definitions = &CompiledDefinitions{}
+	if task := f.command("o", events.Cancel); task.State != events.StateError {
+		t.Errorf("it is %s: %+v", task.State, task.Error)
+	}
+}
+
+// TestLongReasonOfAWithdrawal undoes a task for an error with a long message in characters of several bytes. The child
+// takes the withdrawal.
+func TestLongReasonOfAWithdrawal(t *testing.T) {
+	for shift := range 3 {
+		f := newFamily(t, "workflow: o\nversion: 1\ncomplete_within: 1h\non_error: undo\nsteps:\n  child: {workflow: leg}\n  fails: {agent: stock, operation: fails, complete_within: 10s}\n", leg)
+		f.agent = func(_, operation string, value json.RawMessage) (events.Outcome, string) {
+			if operation == "fails" {
+				return events.Rejected, `{"code":"gone","message":"` + strings.Repeat("x", shift) + strings.Repeat("€", 3000) + `"}`
+			}
+			return events.Completed, string(value)
+		}
+		if task := f.submit("o", "o", `{}`); task.State != events.StateUndone {
+			t.Errorf("shifted by %d bytes: it is %s", shift, task.State)
+		}
+		f.verified()
+	}
+}

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
@@ -170,16 +171,19 @@ func withdrawalReason(t *events.Task) string {
 			why += ": " + t.Error.Message
 		}
 	}
-	if len(why) > events.MaxWhyBytes {
-		why = why[:events.MaxWhyBytes-len("...")] + "..."
+	if why = strings.ToValidUTF8(why, "\uFFFD"); len(why) > events.MaxWhyBytes {
+		why = strings.ToValidUTF8(why[:events.MaxWhyBytes-len("...")], "") + "..." // a part of a character would be stored as more bytes
 	}
 	return why
 }
 
 // withdrawRunning withdraws all children that ran when the undo began, at once: they would go on working otherwise.
 func (d *decider) withdrawRunning() {
-	for i, s := range d.Task.Steps {
-		if d.Task.Plan.Steps[i].StepKind.HasChildren() && s.Unknown && s.CompletedSeq == 0 && s.Undo == nil {
+	for i := range d.Task.Steps {
+		if d.Task.State != events.StateUndoing || d.needDefinitions {
+			return // an undo failed as it started, so the task is held
+		}
+		if s := d.Task.Steps[i]; d.Task.Plan.Steps[i].StepKind.HasChildren() && s.Unknown && s.CompletedSeq == 0 && s.Undo == nil {
 			d.startAttempt(i, events.Undo)
 		}
 	}

@@ -105,8 +105,8 @@ func (d *decider) resumeItems() {
 		s := d.Task.Steps[i]
 		switch {
 		case s.Items == nil, d.needDefinitions:
-		case s.State == events.StepRunning:
-			d.startItems(i)
+		case s.State == events.StepRunning && d.Task.State == events.StateProcessing:
+			d.continueItems(i) // if the last items fail as they start, no reply completes the step
 		case s.Undo != nil && s.Undo.State == events.StepRunning && s.Items.ToUndo() > 0:
 			d.withdrawNext(i, false)
 		}
