@@ -141,6 +141,17 @@ func itemOf(r *Record) *int {
 	return &n
 }
 
+// RefusalOf returns the reply to the parent that a record of the inbox of submissions names, if the record can't be decoded:
+// no task will answer for the child. nil: the record names no parent.
+func RefusalOf(r *Record, why *Unusable) *Reply {
+	task, ref, token, err := ParseRequest(string(r.header(HeaderParent)))
+	if err != nil || token == "" || ref.Kind != Do && ref.Kind != Undo || CheckTaskID(task) != nil {
+		return nil
+	}
+	e := &Error{Code: string(why.Reason), Message: why.Detail}
+	return &Reply{Task: task, Ref: ref, Token: token, Item: itemOf(r), Outcome: Rejected, Effect: EffectNone, Body: e.JSON()}
+}
+
 // Refused returns the reply to the parent of a child whose submission was refused.
 func (p *Parent) Refused(r Reason, detail string) *Reply {
 	err := &Error{Code: string(r), Message: detail}

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -93,7 +94,15 @@ func (f *family) decide(r events.Record) Decision {
 	f.offset++
 	id, in, err := events.DecodeInput(inbox, &r)
 	if err != nil {
-		f.t.Fatalf("%s: %v", r.Value, err)
+		unusable, ok := errors.AsType[*events.Unusable](err)
+		answer := events.RefusalOf(&r, unusable)
+		if !ok || answer == nil {
+			f.t.Fatalf("%s: %v", r.Value, err)
+		}
+		f.verify.Input(&r)
+		f.dead = append(f.dead, string(unusable.Reason)+": "+unusable.Detail)
+		f.queue = append(f.queue, answer.Record(f.env.Namespace, "test"))
+		return Decision{}
 	}
 	if !f.unsaved {
 		f.verify.Input(&r)
@@ -637,6 +646,25 @@ func TestLongReasonOfAWithdrawal(t *testing.T) {
 		}
 		if task := f.submit("o", "o", `{}`); task.State != events.StateUndone {
 			t.Errorf("shifted by %d bytes: it is %s", shift, task.State)
+		}
+		f.verified()
+	}
+}
+
+// TestChildThatCannotBeDecoded gives a child, and an item, an input that nests too deep for a submission. The parent has its
+// refusal.
+func TestChildThatCannotBeDecoded(t *testing.T) {
+	const levels = 62 // and those of the submission and its input
+	deep := strings.Repeat("[", levels) + strings.Repeat("]", levels)
+	for name, step := range map[string]string{
+		"child": `child: {workflow: leg, input: {deep: "${ input }"}}`,
+		"item":  `items: {for_each: "${ [1] }", workflow: leg, on_item_error: fail, input: {deep: "${ input }"}}`,
+		"id":    `child: {workflow: leg, id: redrive/3/4}`,
+	} {
+		f := newFamily(t, "workflow: o\nversion: 1\ncomplete_within: 1h\non_error: undo\nsteps:\n  "+step+"\n", leg)
+		task := f.submit("o", "o", `{"deep":`+deep+`}`)
+		if task == nil || task.State != events.StateUndone || len(f.dead) == 0 {
+			t.Errorf("%s: dead letters %q, task %s", name, f.dead, task.Encode())
 		}
 		f.verified()
 	}

@@ -252,6 +252,15 @@ func (d *decider) refuseChild(s *events.Submission, r events.Reason, detail stri
 	}
 }
 
+// refuseUndecodedChild answers the parent of a child whose record can't be decoded.
+func (tx *transaction) refuseUndecodedChild(r *events.Record, why *events.Unusable) {
+	short := *why
+	short.Detail = shortened(why.Detail)
+	if answer := events.RefusalOf(r, &short); answer != nil {
+		tx.write(answer.Record(tx.worker.cfg.Namespace, tx.worker.source))
+	}
+}
+
 // refuseStoppedChild answers the parent of a child whose history this build can't read.
 func (tx *transaction) refuseStoppedChild(in events.Input, why string) {
 	var r *events.Reply

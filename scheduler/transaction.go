@@ -168,6 +168,9 @@ func (tx *transaction) decideInput(ctx context.Context, p *partition, r *events.
 		if !ok {
 			return err
 		}
+		if inbox == events.Tasks {
+			tx.refuseUndecodedChild(r, unusable)
+		}
 		tx.deadletter(r, unusable)
 		return nil
 	}
