@@ -669,3 +669,55 @@ func TestChildThatCannotBeDecoded(t *testing.T) {
 		f.verified()
 	}
 }
+
+// TestOutputsTooLarge has a list of errors, and of outputs, that the step can't have. A rejected item stays rejected: it isn't
+// undone. The output of a completed one is lost, so the step fails again after a resubmit.
+func TestOutputsTooLarge(t *testing.T) {
+	items := func(n int) string { return `{"items":[` + strings.Repeat(`"x",`, n-1) + `"x"]}` }
+	list := items(300)
+	long := strings.Repeat("m", 3000)
+	collect := strings.Replace(pickEach, "on_item_error: fail", "on_item_error: collect", 1)
+	f := newFamily(t, collect)
+	f.agent = func(string, string, json.RawMessage) (events.Outcome, string) {
+		return events.Rejected, `{"code":"gone","message":"` + long + `"}`
+	}
+	if task := f.submit("o", "pick", list); task.State != events.StateUndone || task.Error.Code != events.CodeTooLarge {
+		t.Errorf("rejected: %s with %+v", task.State, task.Error)
+	}
+	f.verified()
+
+	f = newFamily(t, strings.Replace(collect, `sku: "${ item }", n`, `sku: "${ item.sku + input.long }", n`, 1))
+	if task := f.submit("o", "pick", items(5000)); task.State != events.StateUndone || task.Error.Code != events.CodeTooLarge || f.facts["waybill.item.ended.v1"] > 100 {
+		t.Errorf("not started: %s with %+v: %v", task.State, task.Error, f.facts)
+	}
+	f.verified()
+
+	f = newFamily(t, strings.Replace(pickEach, "on_error: undo", "on_error: hold", 1))
+	f.agent = func(_, operation string, value json.RawMessage) (events.Outcome, string) {
+		return events.Completed, `"` + long + `"`
+	}
+	if task := f.submit("o", "pick", list); task.State != events.StateError || task.Error.Code != events.CodeTooLarge {
+		t.Errorf("completed: %s with %+v", task.State, task.Error)
+	}
+	f.agent = refuse("none", "")
+	if task := f.command("o", events.Resubmit); task.State != events.StateError || task.Error.Code != events.CodeTooLarge {
+		t.Errorf("after a resubmit: %s with %+v", task.State, task.Error)
+	}
+	if task := f.command("o", events.UndoTask); task.State != events.StateUndone {
+		t.Errorf("undone: %s with %+v", task.State, task.Error)
+	}
+	f.verified()
+}
+
+// TestReleaseWhileItemsRun tries to release a step as completed while some of its items run: nobody would end them.
+func TestReleaseWhileItemsRun(t *testing.T) {
+	f := newFamily(t, strings.NewReplacer("on_error: undo", "on_error: hold", `sku: "${ item }", n`, `sku: "${ item.sku }", n`).Replace(pickEach))
+	f.agent = func(string, string, json.RawMessage) (events.Outcome, string) { return "", "" }
+	if task := f.submit("o", "pick", `{"items":[{"sku":"a"},{"no":1}]}`); task.State != events.StateError || task.Steps[0].Items.Running != 1 {
+		t.Fatalf("%s: %+v", task.State, task.Steps[0].Items)
+	}
+	x := &events.Control{Task: "o", Command: events.Release, Step: "pick", As: events.StepCompleted, Output: json.RawMessage("[]")}
+	if why := Refusal(x, f.tasks["o"]); !strings.Contains(why, `1 items of step "pick" still run`) {
+		t.Errorf("refused: %q", why)
+	}
+}

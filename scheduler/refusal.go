@@ -89,6 +89,8 @@ func releaseRefusal(x *events.Control, t *events.Task) (why string) {
 		return fmt.Sprintf("step %q is %s; only an undo in error can be released", x.Step, s.State)
 	case s.State != events.StepError && s.State != events.StepFailed && s.State != events.StepCancelled:
 		return fmt.Sprintf("step %q is %s; only a step in error can be released", x.Step, s.State)
+	case x.As == events.StepCompleted && s.Items != nil && s.Items.Running > 0:
+		return fmt.Sprintf("%d items of step %q still run; release it when they have ended", s.Items.Running, x.Step)
 	case s.IsChecking():
 		return fmt.Sprintf("step %q is being checked; release it after the answer", x.Step)
 	case len(x.Output) > MaxOutputBytes || t.Bytes()+len(x.Output) > MaxTaskBytes:

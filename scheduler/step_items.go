@@ -27,6 +27,10 @@ func (itemsStep) start(d *decider, i int) {
 	}
 	f := &events.ItemsBegan{Step: p.ID, Attempt: s.Attempt + 1}
 	if s.Items != nil {
+		if err := lostOutput(s.Items, p.Items); err != nil {
+			d.failRun(i, events.Do, err)
+			return
+		}
 		f.Count = s.Items.Count
 	} else if err := d.listItems(i, f); err != nil {
 		d.failRun(i, events.Do, err)
@@ -35,6 +39,22 @@ func (itemsStep) start(d *decider, i int) {
 	f.Token = d.env.Token(d.Task.ID, events.RequestRef{Step: p.ID, Kind: events.Do, Attempt: f.Attempt})
 	d.emit(f, time.Time{}, nil)
 	d.continueItems(i)
+}
+
+// lostOutput returns the error of an item that completed, and whose output can't be stored (see itemEnd); nil: there is none.
+// Another attempt of the step can't have its output either, unless the step has no list of outputs.
+func lostOutput(it *events.Items, p *events.PlanItems) *events.Error {
+	if p.Summary {
+		return nil
+	}
+	for n := range it.Next {
+		if x := it.Item(n); x.State == events.StepCompleted && x.Error != nil {
+			e := *x.Error
+			e.Details = itemDetails(n, e.Details)
+			return &e
+		}
+	}
+	return nil
 }
 
 func (d *decider) childDepth() int {
@@ -134,7 +154,11 @@ func (d *decider) startItems(i int) {
 			d.emit(&events.ItemsStarted{Step: d.Task.Plan.Steps[i].ID, Attempt: s.Attempt, From: from, To: to}, time.Time{}, nil)
 			d.Records = append(d.Records, records...)
 		}
-		if started += bytes; err != nil && !d.endItem(i, &events.ItemEnded{Step: d.Task.Plan.Steps[i].ID, Item: to, Error: err}) {
+		if started += bytes; err == nil {
+			continue
+		}
+		f := &events.ItemEnded{Step: d.Task.Plan.Steps[i].ID, Item: to, Error: err}
+		if !d.endItem(i, f, d.outputsTooLarge(i, f)) {
 			return
 		}
 	}
@@ -245,8 +269,11 @@ func (d *decider) replyOfItem(i int, r *events.Reply) {
 		d.markUnusable(events.ReasonBadHeader, fmt.Sprintf("%s %q of an item", events.HeaderOutcome, r.Outcome))
 	case r.Ref.Kind == events.Undo:
 		d.endItemUndo(i, r)
-	case d.endItem(i, d.itemEnd(i, r)):
-		d.continueItems(i)
+	default:
+		f, over := d.itemEnd(i, r)
+		if d.endItem(i, f, over) {
+			d.continueItems(i)
+		}
 	}
 }
 
@@ -263,19 +290,29 @@ func awaitsItem(s *events.Step, item *events.Item, ref events.RequestRef) bool {
 	}
 }
 
-// itemEnd returns what a reply says about the end of an item.
-func (d *decider) itemEnd(i int, r *events.Reply) *events.ItemEnded {
-	f := &events.ItemEnded{Step: r.Ref.Step, Item: *r.Item}
+// itemEnd returns what a reply says about the end of an item. over is why the list of outputs can't have it.
+func (d *decider) itemEnd(i int, r *events.Reply) (f *events.ItemEnded, over *events.Error) {
+	f = &events.ItemEnded{Step: r.Ref.Step, Item: *r.Item}
 	if r.Outcome == events.Rejected {
 		f.Error = r.Failure()
 	} else {
 		f.Output = r.Body
 	}
-	if d.Task.Plan.Steps[i].Items.Summary && len(f.Output) <= MaxOutputBytes {
-		return f
+	over = d.outputsTooLarge(i, f)
+	if over != nil && f.Error == nil { // the item did run: it is undone with the step, which fails
+		f = &events.ItemEnded{Step: f.Step, Item: f.Item, Effect: events.EffectUnknown, Error: over}
+	}
+	return f, over
+}
+
+// outputsTooLarge returns why the list of outputs of a step can't have the output or the error of an item; nil: it can.
+func (d *decider) outputsTooLarge(i int, f *events.ItemEnded) *events.Error {
+	p := d.Task.Plan.Steps[i].Items
+	if p.Summary && len(f.Output) <= MaxOutputBytes {
+		return nil
 	}
 	n := len(f.Output)
-	if f.Error != nil && d.Task.Plan.Steps[i].Items.Collects {
+	if f.Error != nil && p.Collects {
 		n = len(f.Error.JSON())
 	}
 	it := d.Task.Steps[i].Items
@@ -284,29 +321,34 @@ func (d *decider) itemEnd(i int, r *events.Reply) *events.ItemEnded {
 		all = max(all, (all-it.Count)/itemsProjected*it.Count+it.Count)
 	}
 	if all <= MaxOutputBytes && total <= MaxTaskBytes {
-		return f
+		return nil
 	}
-	// The item did run. It is undone with the step, which fails.
-	return &events.ItemEnded{Step: f.Step, Item: f.Item, Effect: events.EffectUnknown, Error: &events.Error{Code: events.CodeTooLarge,
-		Message: tooLarge(fmt.Sprintf("the list of outputs of %d items, by those up to item %d,", it.Count, f.Item), all, MaxOutputBytes, total) + "; outputs: summary has no bound"}}
+	return &events.Error{Code: events.CodeTooLarge,
+		Message: tooLarge(fmt.Sprintf("the list of outputs of %d items, by those up to item %d,", it.Count, f.Item), all, MaxOutputBytes, total) + "; outputs: summary has no bound"}
 }
 
 // itemsProjected is the number of outputs after which the size of the whole list is estimated from them.
 const itemsProjected = 100
 
-// endItem records the end of an item. It reports whether the step goes on.
-func (d *decider) endItem(i int, f *events.ItemEnded) bool {
+// endItem records the end of an item. over is why the list of outputs can't have it; nil: it can. It reports whether the step
+// continues.
+func (d *decider) endItem(i int, f *events.ItemEnded, over *events.Error) bool {
 	d.emit(f, time.Time{}, nil)
-	if f.Error == nil || f.Effect == "" && d.Task.Plan.Steps[i].Items.Collects {
+	collected := f.Error == nil || f.Effect == "" && d.Task.Plan.Steps[i].Items.Collects
+	switch {
+	case collected && over == nil:
 		return true
-	}
-	if d.Task.Steps[i].State != events.StepRunning { // it has failed already, or the task is being undone
+	case d.Task.Steps[i].State != events.StepRunning: // it has failed already, or the task is being undone
 		d.advance()
 		return false
 	}
-	e := *f.Error
-	e.Details = itemDetails(f.Item, e.Details)
-	d.failRun(i, events.Do, &e)
+	e := f.Error
+	if collected {
+		e = over
+	}
+	failed := *e
+	failed.Details = itemDetails(f.Item, failed.Details)
+	d.failRun(i, events.Do, &failed)
 	return false
 }
 

@@ -27,7 +27,7 @@ var familyMutations = []mutation{
 		`item.State == events.StepRunning && item.Attempt == ref.Attempt`, `true`,
 		"scheduler", "TestItemEndsOnce"),
 	one("item-starts-after-one-failed", "scheduler.decider.endItem",
-		`d.failRun(i, events.Do, &e)
+		`d.failRun(i, events.Do, &failed)
 	return false`, `d.continueItems(i)
 	return false`,
 		"scheduler", "TestItemFails"),
