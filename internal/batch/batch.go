@@ -118,8 +118,11 @@ func New(id string, command events.Control, plan Plan, targets []Target, earlier
 		if i, ok := b.index[r.Task]; ok && r.Status != Sent && (r.RequestID == "" || b.results[i].RequestID == r.RequestID) {
 			r.RequestID = b.results[i].RequestID
 			b.results[i] = r
-			if r.Status == Accepted {
+			switch r.Status {
+			case Accepted:
 				b.sample(time.Time{}, i)
+			case Recurred: // it had stopped, and was interrupted before it could say so
+				b.stop(recurred(r.Task, r.Why))
 			}
 		}
 	}
@@ -302,8 +305,12 @@ func (b *Batch) Observed(task string, v *events.TaskView) {
 	r.Status, r.Why = fate, why
 	delete(b.looks, i)
 	if fate == Recurred {
-		b.stop(fmt.Sprintf("the fault recurred: %s is held again (%s)", task, why))
+		b.stop(recurred(task, why))
 	}
+}
+
+func recurred(task, why string) string {
+	return fmt.Sprintf("the fault recurred: %s is held again (%s)", task, why)
 }
 
 // stop ends the batch. The first reason counts.

@@ -3,6 +3,7 @@ package batch
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -169,6 +170,29 @@ func TestContinued(t *testing.T) {
 	}
 	if RequestID("b-1", "o-1") == RequestID("b-2", "o-1") || RequestID("b-1", "o-1") == RequestID("b-1", "o-2") {
 		t.Error("two commands have one request id")
+	}
+}
+
+// TestRecurredIsContinued: the fault recurred in the sample, and the batch was interrupted before its end was written. Its next
+// sender sends no other command.
+func TestRecurredIsContinued(t *testing.T) {
+	w := newWorld(func(task string) events.TaskState {
+		if task == "o-0" {
+			return events.StateProcessed
+		}
+		return events.StateError
+	})
+	plan := Plan{Rate: 10, Canary: 1, CanaryWithin: time.Minute}
+	first := New("b-1", resubmit, plan, held(100), nil)
+	w.run(t, first)
+	sent := len(w.sent)
+	if n := first.Count(); n[Recurred] == 0 || n[Waiting] == 0 {
+		t.Fatalf("%v", n)
+	}
+	again := New("b-1", resubmit, plan, held(100), first.Results())
+	w.run(t, again)
+	if why, _ := again.Stopped(); len(w.sent) != sent || !strings.Contains(why, "recurred") {
+		t.Errorf("%d more commands; stopped: %q", len(w.sent)-sent, why)
 	}
 }
 

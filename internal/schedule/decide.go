@@ -31,10 +31,13 @@ func (d *Decider) Decide(k *Kept, now time.Time) (decisions []any) {
 			return append(decisions, d.start(k, o.at, Triggered, o.ID))
 		}
 	}
-	if k.Queued != nil && len(k.Running) == 0 {
-		return append(decisions, d.start(k, *k.Queued, Queue, ""))
-	}
 	if k.Applied.Paused == nil {
+		switch {
+		case k.Queued != nil && k.Queued.Before(k.Applied.Since): // it was paused, deleted or changed since
+			return append(decisions, &Skipping{Epoch: d.Epoch, At: *k.Queued, Count: 1, Cause: Queue, Why: Missed})
+		case k.Queued != nil && len(k.Running) == 0:
+			return append(decisions, d.start(k, *k.Queued, Queue, ""))
+		}
 		if decisions = d.due(k, now); len(decisions) > 0 {
 			return decisions
 		}
@@ -123,10 +126,15 @@ func (d *Decider) start(k *Kept, at time.Time, cause Cause, request string) any 
 	if err == nil {
 		err = s.Check()
 	}
+	var r events.Record
+	if err == nil { // what a scheduler can't decode has no task, and no answer
+		r = s.Record(d.Namespace, "")
+		_, _, err = events.DecodeInput(events.Tasks, &r)
+	}
 	if err != nil {
 		return &Skipping{Epoch: d.Epoch, At: at, Count: 1, Cause: cause, Why: Failed, Detail: err.Error(), Request: request}
 	}
-	return &Start{Epoch: d.Epoch, At: at, Cause: cause, Request: request, Submission: s.Record(d.Namespace, "").Value}
+	return &Start{Epoch: d.Epoch, At: at, Cause: cause, Request: request, Submission: r.Value}
 }
 
 // backfill decides the next instants of a backfill. Its tasks start one after another, unless they may overlap. Later instants

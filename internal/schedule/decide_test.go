@@ -275,6 +275,53 @@ func TestDefinitionsThatChange(t *testing.T) {
 	w.expect(w.pass("2026-11-26T10:05:02Z"), "")
 }
 
+// TestQueuedBeforeAPause: an instant that was queued before a pause, or before the schedule was deleted and applied again,
+// starts no task.
+func TestQueuedBeforeAPause(t *testing.T) {
+	const first = "2026-11-26T10:01:00Z"
+	for _, again := range []func(w *world, d events.NamedDefinition){
+		func(w *world, d events.NamedDefinition) {
+			d.Paused = &events.By{Why: "night"}
+			w.append(d.Record(testNamespace, "test"))
+			w.end(first, string(events.StateProcessed))
+			w.expect(w.pass("2026-11-26T10:05:00Z"), "")
+			d.Paused, d.Since = nil, time.Time{}
+			w.append(d.Record(testNamespace, "test"))
+		},
+		func(w *world, _ events.NamedDefinition) {
+			w.define("")
+			w.end(first, string(events.StateProcessed))
+			w.expect(w.pass("2026-11-26T10:05:00Z"), "")
+			w.define("every: 1m\noverlap: queue_one")
+		},
+	} {
+		w := newWorld(t, "2026-11-26T10:00:30Z", "every: 1m\noverlap: queue_one")
+		w.expect(w.pass(first), "due 10:01:00")
+		w.end(first, events.StatusReceived)
+		w.expect(w.pass("2026-11-26T10:02:00Z"), "wait 10:02:00")
+		again(w, *w.state.Find("s").Applied)
+		w.expect(w.decide(w.now), "skip 10:02:00: missed")
+		w.expect(w.pass("2026-11-26T10:06:00Z"), "due 10:06:00")
+		w.same()
+	}
+}
+
+// TestSubmissionThatCannotBeDecoded: an instant whose submission no scheduler can decode is skipped. Its task would never end.
+func TestSubmissionThatCannotBeDecoded(t *testing.T) {
+	w := newWorld(t, "2026-11-26T10:00:30Z", "every: 1m")
+	d, err := Parse("s.yaml", []byte("schedule: s\nevery: 1m\nsubmit: {workflow: w, labels: {note: "+strings.Repeat("x", 300)+"}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := events.NamedDefinition{Kind: events.ScheduleDefinition, Name: "s"}
+	if n.Body, err = d.JSON(); err != nil {
+		t.Fatal(err)
+	}
+	w.append(n.Record(testNamespace, "test"))
+	w.expect(w.pass("2026-11-26T10:01:00Z"), "skip 10:01:00: failed")
+	w.expect(w.pass("2026-11-26T10:02:00Z"), "skip 10:02:00: failed")
+}
+
 // TestTriggerAndBackfill: a trigger starts a task at once, also of a paused schedule. A backfill starts the tasks of past
 // instants, one after another unless they may overlap.
 func TestTriggerAndBackfill(t *testing.T) {

@@ -170,8 +170,9 @@ func (c *Client) readReferences(ctx context.Context, cache *avro.SchemaCache, re
 	return nil
 }
 
-// isNotFound reports whether the registry has answered that it doesn't have a schema.
+// isNotFound reports whether the registry has answered that it doesn't have a schema. A 404 without an error code of the
+// registry is another server's, such as a proxy's whose registry is gone.
 func isNotFound(err error) bool {
 	answer, is := errors.AsType[*sr.ResponseError](err)
-	return is && answer.StatusCode == http.StatusNotFound
+	return is && answer.StatusCode == http.StatusNotFound && answer.ErrorCode != 0
 }

@@ -121,6 +121,19 @@ func TestDecodeReferences(t *testing.T) {
 	}
 }
 
+// TestForeignNotFound has another server answer 404, as a proxy does whose registry is gone. The record isn't unusable.
+func TestForeignNotFound(t *testing.T) {
+	proxy := httptest.NewServer(http.NotFoundHandler())
+	defer proxy.Close()
+	c, err := Open(Options{URLs: []string{proxy.URL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, u, err := c.Decode(t.Context(), wire(7, nil)); err == nil || u != nil {
+		t.Errorf("got %v, %v; want an error of the registry", u, err)
+	}
+}
+
 func TestDecodeUnusable(t *testing.T) {
 	r := newRegistry(t, map[string]any{
 		"/schemas/ids/1": map[string]any{"schema": `"string"`}, "/schemas/ids/2": map[string]any{"schema": `{"type":"object"}`, "schemaType": "JSON"},
