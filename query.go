@@ -29,7 +29,7 @@ type Console struct {
 func (c Console) client() (*consoleapi.Client, error) {
 	if c.URL == "" {
 		if c.Token != "" || c.TLS != nil {
-			return nil, errors.New("Token or TLS is set, but URL is empty")
+			return nil, errors.New("a Token or TLS is set, but URL is empty")
 		}
 		return nil, nil
 	}

@@ -29,10 +29,10 @@ func TestConfigListsAllFaults(t *testing.T) {
 		}
 	}
 	for want, c := range map[string]waybill.Config{
-		"Brokers: none":         {},
-		"Console: Token or TLS": {Brokers: []string{"b:1"}, Console: waybill.Console{Token: "t"}},
-		"Console: \"c:8080\"":   {Brokers: []string{"b:1"}, Console: waybill.Console{URL: "c:8080"}},
-		"without a Mechanism":   {Brokers: []string{"b:1"}, SASL: waybill.SASL{User: "u"}},
+		"Brokers: none":       {},
+		"Console: a Token":    {Brokers: []string{"b:1"}, Console: waybill.Console{Token: "t"}},
+		"Console: \"c:8080\"": {Brokers: []string{"b:1"}, Console: waybill.Console{URL: "c:8080"}},
+		"without a Mechanism": {Brokers: []string{"b:1"}, SASL: waybill.SASL{User: "u"}},
 	} {
 		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)

@@ -106,6 +106,9 @@ func runUnfit(t *events.Task, was int, k events.Kind, p *events.Plan, i int) (wh
 		return fmt.Sprintf("in the version it is a child of the workflow %q, not %q", is.Workflow, old.Workflow)
 	case k == events.Do && (underWay || hadEffect) && !sameItems(old.Items, is.Items):
 		return "the versions have other items, and some have begun"
+	case k == events.Do && (underWay || hadEffect) && old.Items != nil && old.Items.OwnIDs:
+		// They aren't in the log, but evaluated again for a withdrawal, which would go to other tasks.
+		return "the definition gives its items their ids, and some have begun; the version may give them others"
 	case run.Attempt > 0 && agent != newAgent:
 		return fmt.Sprintf("in the version%s is for agent %q, not %q", orIt(of), newAgent, agent)
 	case (underWay || hadEffect) && operation != newOperation:

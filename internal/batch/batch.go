@@ -118,10 +118,10 @@ func New(id string, command events.Control, plan Plan, targets []Target, earlier
 		if i, ok := b.index[r.Task]; ok && r.Status != Sent && (r.RequestID == "" || b.results[i].RequestID == r.RequestID) {
 			r.RequestID = b.results[i].RequestID
 			b.results[i] = r
-			switch r.Status {
-			case Accepted:
+			if r.Status == Accepted {
 				b.sample(time.Time{}, i)
-			case Recurred: // it had stopped, and was interrupted before it could say so
+			}
+			if r.Status == Recurred { // it had stopped, and was interrupted before it could say so
 				b.stop(recurred(r.Task, r.Why))
 			}
 		}
