@@ -175,7 +175,8 @@ func TestMigrationOfItemsWithOwnIDs(t *testing.T) {
 	second := strings.NewReplacer("version: 1", "version: 2", `id: "${ item }"`, `id: "x-${ item }"`).Replace(ownIDs)
 	f := newFamily(t, ownIDs, second, leg)
 	f.offline = true
-	f.submit("o", "pick", `{"items":["a"]}`)
+	f.input(&events.Submission{ID: "o", Workflow: "pick", Version: 1, Input: json.RawMessage(`{"items":["a"]}`)})
+	f.run()
 	d := f.input(&events.Control{Task: "o", Command: events.Migrate, Version: 2, By: events.By{RequestID: "m"}})
 	if len(d.Events) > 0 || f.tasks["o"].Version != 1 {
 		t.Errorf("migrated: %v", d.Events)
