@@ -109,9 +109,10 @@ func (o *owner) act(ctx context.Context) (wait time.Duration, err error) {
 		if err := o.topic.Write(ctx, decisions...); err != nil {
 			return 0, fmt.Errorf("write decisions: %w", err)
 		}
-		return 0, o.send(ctx)
+		wait = 0
 	}
-	return wait, o.send(ctx)
+	o.send(ctx)
+	return wait, nil
 }
 
 // decide returns the records of what is decided now, and how long to wait for the next instant.
@@ -150,18 +151,19 @@ func (o *owner) report(decision any, now time.Time) {
 	o.cfg.Decided(decision, late)
 }
 
-// send sends the submissions and cancels that were decided and aren't confirmed.
-func (o *owner) send(ctx context.Context) error {
-	rs := o.outbox(time.Now())
-	if len(rs) == 0 {
-		return nil
-	}
+// send sends the submissions and cancels that were decided and aren't confirmed. It doesn't wait until they are written: a
+// partition without a leader must not delay other schedules. One that isn't written is sent again after resendInterval, or
+// askInterval, like any that isn't confirmed.
+func (o *owner) send(ctx context.Context) {
 	within, cancel := context.WithTimeout(ctx, resendInterval)
 	defer cancel()
-	if err := o.cfg.Producer.Send(within, rs...); err != nil {
-		return fmt.Errorf("submit the tasks of schedules: %w", err)
+	for _, r := range o.outbox(time.Now()) {
+		o.cfg.Producer.SendAsync(within, r, func(_ events.Record, err error) {
+			if err != nil && ctx.Err() == nil {
+				o.cfg.Log.Warn("the submission or cancellation of a schedule's task was not written; it is sent again", "task", string(r.Key), "error", err)
+			}
+		})
 	}
-	return nil
 }
 
 // outbox returns what is to be sent now.
