@@ -86,6 +86,7 @@ type State struct {
 	schedules  map[string]*Kept
 	epoch      int64
 	owner      string
+	claimedAt  time.Time           // the broker's time of the last claim
 	tasks      map[string]*Outcome // of tasks that haven't ended
 	Unreadable int                 // records that were left out
 	Outdated   int                 // decisions of processes that had lost the partition
@@ -130,6 +131,9 @@ func (s *State) Ended(task string) bool { return s.tasks[task] == nil }
 
 // Epoch returns the last claim.
 func (s *State) Epoch() (epoch int64, owner string) { return s.epoch, s.owner }
+
+// ClaimedAt returns the broker's time of the last claim; zero: the log doesn't have it.
+func (s *State) ClaimedAt() time.Time { return s.claimedAt }
 
 func (s *State) kept(name string) *Kept {
 	k := s.schedules[name]
@@ -191,7 +195,7 @@ func (s *State) Apply(r *events.Record) {
 		s.snapshotAt, s.sinceSnapshot = r.Time, 0
 	case *Claim:
 		if v.Epoch == s.epoch+1 || s.epoch == 0 { // the first that the log has
-			s.epoch, s.owner = v.Epoch, v.Owner
+			s.epoch, s.owner, s.claimedAt = v.Epoch, v.Owner, r.Time
 		}
 	case *events.Notification:
 		s.applyNotification(v, r.Time)

@@ -23,6 +23,10 @@ const (
 	askInterval = 10 * time.Minute
 	// askAgeShare lowers the rate for old tasks: they are asked for after this share of their age.
 	askAgeShare = 10
+	// clockTrustedAfter is how long after its claim an owner doesn't rely on the process's clock alone, and clockAheadMax
+	// what that may be ahead of the broker's then: see owner.now.
+	clockTrustedAfter = time.Minute
+	clockAheadMax     = time.Second
 )
 
 // errReplaced says that another process has claimed a later epoch.
@@ -35,6 +39,18 @@ type owner struct {
 	id      string
 	sent    map[string]time.Time // submissions and cancels, by task
 	cancels map[string]time.Time
+	// claimedAt is the broker's time of the claim, and claimRead when it was read, by the process's monotonic clock.
+	claimedAt, claimRead time.Time
+}
+
+// now returns the broker's time. A process that has just started has no sample of it, and its own clock may be hours ahead: it
+// would start the tasks of instants that haven't come, or skip them as missed. So the time of the claim in the log limits it.
+func (o *owner) now() time.Time {
+	now, since := o.cfg.Now(), time.Since(o.claimRead)
+	if by := o.claimedAt.Add(since); !o.claimedAt.IsZero() && since < clockTrustedAfter && now.After(by.Add(clockAheadMax)) {
+		return by
+	}
+	return now
 }
 
 // own decides until ctx ends.
@@ -85,6 +101,7 @@ func (o *owner) claim(ctx context.Context) error {
 	o.decider = schedule.Decider{Epoch: epoch + 1, Namespace: o.cfg.Kafka.Namespace}
 	o.topic.Lock()
 	defer o.topic.Unlock()
+	o.claimedAt, o.claimRead = o.state.ClaimedAt(), time.Now()
 	return o.current()
 }
 
@@ -122,7 +139,7 @@ func (o *owner) decide() (rs []events.Record, wait time.Duration, err error) {
 	if err := o.current(); err != nil {
 		return nil, 0, err
 	}
-	now := o.cfg.Now()
+	now := o.now()
 	wait = clockCheckInterval
 	for _, k := range o.state.All() {
 		for _, decision := range o.decider.Decide(k, now) {

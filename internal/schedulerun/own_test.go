@@ -2,6 +2,7 @@ package schedulerun
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
@@ -68,4 +69,22 @@ func TestAcceptedTasksAreAskedFor(t *testing.T) {
 	if len(o.sent) > 0 {
 		t.Errorf("%v", o.sent)
 	}
+}
+
+// TestClockThatIsAheadAtTheStart: the clock of a process is two hours ahead until it is corrected by a first sample. The owner
+// doesn't decide by it.
+func TestClockThatIsAheadAtTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ahead := 2 * time.Hour
+		s := &Service{cfg: Config{Now: func() time.Time { return time.Now().Add(ahead) }}, state: schedule.NewState(), topic: topicowner.New(topicowner.Config{})}
+		o := &owner{Service: s, claimedAt: time.Now(), claimRead: time.Now()}
+		time.Sleep(10 * time.Second)
+		if off := o.now().Sub(time.Now()); off != 0 {
+			t.Errorf("it is off by %s", off)
+		}
+		ahead = 0
+		if off := o.now().Sub(time.Now()); off != 0 {
+			t.Errorf("after the correction it is off by %s", off)
+		}
+	})
 }

@@ -72,7 +72,7 @@ func (o *owner) writeSnapshot(ctx context.Context) error {
 func (o *owner) snapshot() ([]events.Record, error) {
 	o.topic.Lock()
 	defer o.topic.Unlock()
-	if err := o.current(); err != nil || !o.state.SnapshotDue(o.cfg.Now()) {
+	if err := o.current(); err != nil || !o.state.SnapshotDue(o.now()) {
 		return nil, err
 	}
 	return o.records.Snapshot(o.state, uuid.NewString(), o.topic.Position())
