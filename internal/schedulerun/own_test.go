@@ -79,11 +79,11 @@ func TestClockThatIsAheadAtTheStart(t *testing.T) {
 		s := &Service{cfg: Config{Now: func() time.Time { return time.Now().Add(ahead) }}, state: schedule.NewState(), topic: topicowner.New(topicowner.Config{})}
 		o := &owner{Service: s, claimedAt: time.Now(), claimRead: time.Now()}
 		time.Sleep(10 * time.Second)
-		if off := o.now().Sub(time.Now()); off != 0 {
+		if off := time.Until(o.now()); off != 0 {
 			t.Errorf("it is off by %s", off)
 		}
 		ahead = 0
-		if off := o.now().Sub(time.Now()); off != 0 {
+		if off := time.Until(o.now()); off != 0 {
 			t.Errorf("after the correction it is off by %s", off)
 		}
 	})
