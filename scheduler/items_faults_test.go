@@ -68,8 +68,8 @@ func TestLastItemFailsAsItStarts(t *testing.T) {
 	f.verified()
 }
 
-// TestWithdrawalThatFailsHoldsTheTask undoes a task with two steps that have children, of which the first can't be
-// withdrawn: the definition is gone.
+// TestWithdrawalThatFailsHoldsTheTask undoes a task with several steps that have children. Items can't be withdrawn,
+// since the definition is gone, and a step with a child comes after them.
 func TestWithdrawalThatFailsHoldsTheTask(t *testing.T) {
 	f := newFamily(t, strings.Replace(ownIDs, "  pick:", "  call: {workflow: leg}\n  pick:", 1)+"  also: {workflow: leg}\n", leg)
 	f.offline = true
