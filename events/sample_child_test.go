@@ -36,10 +36,13 @@ func childSamples() []sample {
 	var all []sample
 	known := sampleParent(nil)
 	known.KnownUntil = instantOf(90)
-	for suffix, parent := range map[string]*Parent{".child": sampleParent(nil), ".item": sampleParent(new(int)), ".known_until": known} {
-		f := &TaskReceived{Workflow: "invoice", Version: 2, Input: json.RawMessage(`{"amount":12.50}`), Digest: "q1w2e3r4t5y6u7i8o9p0aQ", Plan: samplePlanOfChild(), Parent: parent}
+	for _, c := range []struct {
+		suffix string
+		parent *Parent
+	}{{".child", sampleParent(nil)}, {".item", sampleParent(new(int))}, {".known_until", known}} {
+		f := &TaskReceived{Workflow: "invoice", Version: 2, Input: json.RawMessage(`{"amount":12.50}`), Digest: "q1w2e3r4t5y6u7i8o9p0aQ", Plan: samplePlanOfChild(), Parent: c.parent}
 		e := sampleEvent(f, 2)
-		all = append(all, sample{name: f.Type() + suffix, record: e.Record(sampleNS, "scheduler-0", 3, e.Value()), want: e, event: e, inbox: Inboxes,
+		all = append(all, sample{name: f.Type() + c.suffix, record: e.Record(sampleNS, "scheduler-0", 3, e.Value()), want: e, event: e, inbox: Inboxes,
 			decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
 	}
 	f := &ChildStarted{Step: "invoice", Attempt: 1, Child: "order-7/invoice", Workflow: "invoice", TokenHash: TokenHash("order-7", RequestRef{"invoice", Do, 1}, sampleToken), TaskInput: true}

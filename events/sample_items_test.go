@@ -32,15 +32,18 @@ func itemSamples() []sample {
 	alone := sampleParent(new(int))
 	alone.Step, alone.StepAlone = "pick", true
 	var all []sample
-	for name, f := range map[string]Fact{
-		"waybill.items.began.v1.at":         &ItemsBegan{Step: "pick", Attempt: 1, Count: 2, At: "#/items", Token: sampleToken},
-		"waybill.item.ended.v1.error":       &ItemEnded{Step: "pick", Item: 1, Error: sampleError, Effect: EffectUnknown},
-		"waybill.task.received.v1.items":    &TaskReceived{Workflow: "pick", Version: 2, Input: json.RawMessage(`{"items":["book","péché"]}`), Digest: "q1w2e3r4t5y6u7i8o9p0aQ", Plan: samplePlanOfItems()},
-		"waybill.task.received.v1.alone":    &TaskReceived{Workflow: "pick", Version: 2, Input: ItemInput(0, []byte(`{"sku":"book"}`), []byte(`"book"`)), Digest: "q1w2e3r4t5y6u7i8o9p0aQ", Plan: samplePlan(), Parent: alone},
-		"waybill.items.began.v1.after_hold": &ItemsBegan{Step: "pick", Attempt: 2, Count: 2, Token: sampleToken},
+	for _, c := range []struct {
+		name string
+		fact Fact
+	}{
+		{"waybill.items.began.v1.at", &ItemsBegan{Step: "pick", Attempt: 1, Count: 2, At: "#/items", Token: sampleToken}},
+		{"waybill.item.ended.v1.error", &ItemEnded{Step: "pick", Item: 1, Error: sampleError, Effect: EffectUnknown}},
+		{"waybill.task.received.v1.items", &TaskReceived{Workflow: "pick", Version: 2, Input: json.RawMessage(`{"items":["book","péché"]}`), Digest: "q1w2e3r4t5y6u7i8o9p0aQ", Plan: samplePlanOfItems()}},
+		{"waybill.task.received.v1.alone", &TaskReceived{Workflow: "pick", Version: 2, Input: ItemInput(0, []byte(`{"sku":"book"}`), []byte(`"book"`)), Digest: "q1w2e3r4t5y6u7i8o9p0aQ", Plan: samplePlan(), Parent: alone}},
+		{"waybill.items.began.v1.after_hold", &ItemsBegan{Step: "pick", Attempt: 2, Count: 2, Token: sampleToken}},
 	} {
-		e := sampleEvent(f, 2)
-		all = append(all, sample{name: name, record: e.Record(sampleNS, "scheduler-0", 3, e.Value()), want: e, event: e, inbox: Inboxes,
+		e := sampleEvent(c.fact, 2)
+		all = append(all, sample{name: c.name, record: e.Record(sampleNS, "scheduler-0", 3, e.Value()), want: e, event: e, inbox: Inboxes,
 			decode: func(r *Record) (any, error) { return DecodeEvent(r) }})
 	}
 	return all
