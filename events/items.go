@@ -34,6 +34,8 @@ type Items struct {
 	UndoToken string
 	// The numbers of items in each state. Held counts the running and undoing ones whose task is held.
 	Running, Completed, Failed, Undoing, Undone, Held int
+	// UndoRejected are the items whose undo was rejected since the undo's last attempt began, in the order of the events.
+	UndoRejected []int
 	// KeepsCompleted is true if the step's undo leaves completed items as they are.
 	KeepsCompleted bool
 
@@ -237,6 +239,7 @@ func (s *Step) ownItems() *Items {
 		own.edition = s.edition
 		own.groups = slices.Clone(own.groups)
 		own.Attempts = slices.Clip(own.Attempts)
+		own.UndoRejected = slices.Clip(own.UndoRejected)
 		s.Items = &own
 	}
 	return s.Items
@@ -289,6 +292,8 @@ func (s *Step) setItem(i int, change func(*Item)) {
 	it.outputBytes += item.outputBytes()
 	if item.held() {
 		it.Held++
+	} else if slices.Contains(it.UndoRejected, i) {
+		it.UndoRejected = slices.DeleteFunc(slices.Clone(it.UndoRejected), func(n int) bool { return n == i })
 	}
 }
 
@@ -431,6 +436,7 @@ func (it *Items) fields(c *codec) {
 	})
 	c.str("undo_token", &it.UndoToken)
 	c.bool("keeps_completed", &it.KeepsCompleted)
+	c.ints("undo_rejected", &it.UndoRejected)
 	var each json.RawMessage
 	if !c.decoding && it.Next > 0 {
 		each = it.appendEach(nil)

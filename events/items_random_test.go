@@ -74,7 +74,7 @@ func (w *walker) itemCandidates(i int) []Fact {
 		&ItemUndone{Step: p.ID, Item: n}, &ItemsCompleted{Step: p.ID, Attempt: s.Attempt}, &ItemsUndone{Step: p.ID, Attempt: undo},
 		&ItemsUndoStarted{Step: p.ID, Attempt: undo + 1, KeepsCompleted: !p.Items.Undoes, Token: "u"}}
 	for _, k := range []Kind{Do, Undo} {
-		fs = append(fs, &ItemHeld{Kind: k, Step: p.ID, Item: n, Error: &Error{Code: "gone"}}, &ItemResumed{Kind: k, Step: p.ID, Item: n})
+		fs = append(fs, &ItemHeld{Kind: k, Step: p.ID, Item: n, Error: &Error{Code: "gone"}, Rejected: k == Undo && n%2 == 0}, &ItemResumed{Kind: k, Step: p.ID, Item: n})
 	}
 	if undo > 0 {
 		fs = append(fs, &ItemsWithdrawn{Step: p.ID, Items: s.Items.NextUndo(2, true)}, &ItemsWithdrawn{Step: p.ID, Items: s.Items.NextUndo(1, false)})

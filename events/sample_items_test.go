@@ -41,6 +41,7 @@ func itemSamples() []sample {
 		{"waybill.task.received.v1.items", &TaskReceived{Workflow: "pick", Version: 2, Input: json.RawMessage(`{"items":["book","péché"]}`), Digest: "q1w2e3r4t5y6u7i8o9p0aQ", Plan: samplePlanOfItems()}},
 		{"waybill.task.received.v1.alone", &TaskReceived{Workflow: "pick", Version: 2, Input: ItemInput(0, []byte(`{"sku":"book"}`), []byte(`"book"`)), Digest: "q1w2e3r4t5y6u7i8o9p0aQ", Plan: samplePlan(), Parent: alone}},
 		{"waybill.items.began.v1.after_hold", &ItemsBegan{Step: "pick", Attempt: 2, Count: 2, Token: sampleToken}},
+		{"waybill.item.undo.held.v1.rejected", &ItemHeld{Kind: Undo, Step: "pick", Item: 1, Error: sampleError, Rejected: true}},
 	} {
 		e := sampleEvent(c.fact, 2)
 		all = append(all, sample{name: c.name, record: e.Record(sampleNS, "scheduler-0", 3, e.Value()), want: e, event: e, inbox: Inboxes,
@@ -56,7 +57,7 @@ func sampleItems() *Items {
 		panic(err)
 	}
 	it.Next, it.Attempts = 5, []ItemsAttempt{{1, sampleToken}, {2, sampleToken}}
-	it.UndoToken, it.KeepsCompleted = sampleToken, true
+	it.UndoToken, it.KeepsCompleted, it.UndoRejected = sampleToken, true, []int{3}
 	s := &Step{Items: it}
 	for i, x := range []Item{{State: StepCompleted, Attempt: 1, Seq: 9, Output: json.RawMessage(`{"shelf":"A-4"}`)}, {State: StepRunning, Attempt: 2},
 		{State: StepError, Attempt: 1, Seq: 10, Error: sampleError}, {State: StepUndoing, Attempt: 2}, {State: StepUndone, Attempt: 2, Seq: 12}} {

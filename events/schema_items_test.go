@@ -17,7 +17,7 @@ func init() {
 	texts("waybill.items.undo.started.v1", "The undo of the items begins: those that run are withdrawn, then completed ones are undone, the last completed first.", "step", "attempt", "token")
 	texts("waybill.items.withdrawn.v1", "The tasks of some items were withdrawn, in this order and in the same transaction.", "step", "items")
 	texts("waybill.item.undone.v1", "The task of an item was undone.", "step", "item")
-	texts("waybill.item.undo.held.v1", "The task of an item is held during its undo.", "step", "item", "error")
+	texts("waybill.item.undo.held.v1", "The task of an item is held during its undo, or can't be undone at all.", "step", "item", "error")
 	texts("waybill.item.undo.resumed.v1", "The task of an item is no longer held during its undo.", "step", "item")
 	texts("waybill.items.undone.v1", "The undo of the items has ended.", "step", "attempt")
 	for name, d := range map[string]fieldSchema{
@@ -27,6 +27,7 @@ func init() {
 		"from":                          {typ: "integer", text: "The first item, from 0."},
 		"to":                            {typ: "integer", text: "The item after the last one."},
 		"keeps_completed":               {typ: "boolean", text: "Completed items stay as they are."},
+		"rejected":                      {typ: "boolean", text: "The task of the item can't be undone. The other items are undone, then the step's undo fails."},
 		"step_alone":                    {typ: "boolean", text: "The task runs one step of its workflow, for an item."},
 		"plan.steps.items":              {typ: "object", text: "How the step runs for each item of a list. Absent: it runs once."},
 		"plan.steps.items.max_parallel": {typ: "integer", text: "The number of items that run at the same time."},

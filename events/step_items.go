@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/waybill-run/waybill/internal/jsonscan"
 )
@@ -274,6 +275,8 @@ type ItemHeld struct {
 	Step  string
 	Item  int
 	Error *Error
+	// Rejected is true if the task can't be undone at all. The other items are undone, then the step's undo fails.
+	Rejected bool
 }
 
 // Type returns the ce_type.
@@ -292,8 +295,16 @@ func (f *ItemHeld) apply(t *Task, e *Event) error {
 	if f.Error == nil {
 		return errors.New("held without an error")
 	}
-	return t.onItems(e, f.About(), func(s *Step) error { return s.Items.in(f.Item, StepRunning, StepUndoing) }, func(s *Step) {
+	return t.onItems(e, f.About(), func(s *Step) error {
+		if f.Rejected {
+			return s.Items.in(f.Item, StepUndoing)
+		}
+		return s.Items.in(f.Item, StepRunning, StepUndoing)
+	}, func(s *Step) {
 		s.setItem(f.Item, func(x *Item) { x.Error = f.Error })
+		if it := s.ownItems(); f.Rejected && !slices.Contains(it.UndoRejected, f.Item) {
+			it.UndoRejected = append(it.UndoRejected, f.Item)
+		}
 	})
 }
 
@@ -301,6 +312,7 @@ func (f *ItemHeld) fields(c *codec) {
 	c.interned("step", &f.Step)
 	c.index("item", &f.Item)
 	c.errorField("error", &f.Error)
+	c.bool("rejected", &f.Rejected)
 }
 
 // ItemResumed records that the task of an item is no longer held.
@@ -405,7 +417,7 @@ func (f *ItemsUndoStarted) apply(t *Task, e *Event) error {
 		}
 		r.Attempt, r.StartedSeq = f.Attempt, e.Seq
 		it := s.ownItems()
-		it.KeepsCompleted, it.UndoToken = f.KeepsCompleted, f.Token
+		it.KeepsCompleted, it.UndoToken, it.UndoRejected = f.KeepsCompleted, f.Token, nil
 		it.deriveOrder(true)
 	})
 }

@@ -156,6 +156,34 @@ func TestOutputsTooLarge(t *testing.T) {
 	f.verified()
 }
 
+// TestRejectedUndoStopsNoOtherItem undoes items one at a time. One that is no longer known can't be undone: all others are, then
+// the step's undo fails with its error. After a resubmit it's the only one that is withdrawn.
+func TestRejectedUndoStopsNoOtherItem(t *testing.T) {
+	f := newFamily(t, strings.NewReplacer("max_parallel: 2", "max_parallel: 1").Replace(pickEach))
+	forgotten := f.tasks["o/pick/2"]
+	f.agent = func(_, operation string, value json.RawMessage) (events.Outcome, string) {
+		if operation == "ship" {
+			forgotten = f.tasks["o/pick/2"]
+			delete(f.tasks, "o/pick/2")
+			return events.Rejected, `{"code":"gone"}`
+		}
+		return events.Completed, string(value)
+	}
+	task := f.submit("o", "pick", `{"items":["a","b","c","d"]}`)
+	if it := task.Steps[0].Items; task.State != events.StateError || it.Undone != 3 || task.Error.Code != events.CodeNoSuchChild || string(task.Error.Details) != `{"item":2}` {
+		t.Fatalf("%s with %+v: %+v", task.State, task.Error, it)
+	}
+	withdrawn := f.facts[(*events.ItemsWithdrawn)(nil).Type()]
+	f.tasks["o/pick/2"] = forgotten
+	if task = f.command("o", events.Resubmit); task.State != events.StateUndone || task.Steps[0].Items.Undone != 4 {
+		t.Errorf("after a resubmit: %s with %+v: %+v", task.State, task.Error, task.Steps[0].Items)
+	}
+	if n := f.facts[(*events.ItemsWithdrawn)(nil).Type()]; n != withdrawn+1 {
+		t.Errorf("withdrawn %d times after %d", n, withdrawn)
+	}
+	f.verified()
+}
+
 // TestReleaseWhileItemsRun tries to release a step as completed while some of its items run: nobody would end them.
 func TestReleaseWhileItemsRun(t *testing.T) {
 	f := newFamily(t, strings.NewReplacer("on_error: undo", "on_error: hold", `sku: "${ item }", n`, `sku: "${ item.sku }", n`).Replace(pickEach))

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
@@ -259,6 +260,8 @@ func (d *decider) replyOfItem(i int, r *events.Reply) {
 		d.markUnusable(events.ReasonBadToken, "the reply to "+quoted(events.RequestID(d.Task.ID, r.Ref))+" doesn't have the token of its items")
 	case !awaitsItem(s, &item, r.Ref):
 		d.Ignored = IgnoredStaleReply
+	case slices.Contains(s.Items.UndoRejected, *r.Item) && r.Outcome != events.Completed:
+		d.Ignored = IgnoredDuplicate
 	case r.Outcome == events.Held:
 		d.emit(&events.ItemHeld{Kind: r.Ref.Kind, Step: r.Ref.Step, Item: *r.Item, Error: r.Failure()}, time.Time{}, nil)
 	case r.Outcome == events.Resumed && item.Error == nil:
@@ -374,13 +377,13 @@ func (d *decider) withdrawItems(i int) {
 	d.withdrawNext(i, true)
 }
 
-// withdrawNext withdraws the next items, or ends the undo of the step.
+// withdrawNext withdraws the next items, or ends the undo of the step. An item whose undo was rejected stops no other one.
 func (d *decider) withdrawNext(i int, first bool) {
 	s, p := d.Task.Steps[i], &d.Task.Plan.Steps[i]
 	it := s.Items
 	room := 0
 	if d.canContinue(events.Undo) {
-		room = max(0, p.Items.Parallel-it.Undoing)
+		room = max(0, p.Items.Parallel-it.Undoing+len(it.UndoRejected))
 	}
 	if next := it.NextUndo(room, first); len(next) > 0 {
 		records := make([]events.Record, 0, len(next))
@@ -398,7 +401,15 @@ func (d *decider) withdrawNext(i int, first bool) {
 		d.emit(&events.ItemsWithdrawn{Step: p.ID, Items: next}, time.Time{}, nil)
 		d.Records = append(d.Records, records...)
 	}
-	if it = d.Task.Steps[i].Items; it.Undoing > 0 || it.ToUndo() > 0 {
+	it = d.Task.Steps[i].Items
+	switch {
+	case it.Undoing > len(it.UndoRejected), it.ToUndo() > 0:
+		return
+	case len(it.UndoRejected) > 0:
+		n := it.UndoRejected[0]
+		e := *it.Item(n).Error
+		e.Details = itemDetails(n, e.Details)
+		d.failRun(i, events.Undo, &e)
 		return
 	}
 	d.emit(&events.ItemsUndone{Step: p.ID, Attempt: s.Undo.Attempt}, time.Time{}, nil)
@@ -423,12 +434,9 @@ func (d *decider) itemWithdrawal(i, item int) (*events.Withdrawal, *events.Error
 // endItemUndo applies the end of an item's undo.
 func (d *decider) endItemUndo(i int, r *events.Reply) {
 	if r.Outcome == events.Rejected {
-		d.emit(&events.ItemHeld{Kind: events.Undo, Step: r.Ref.Step, Item: *r.Item, Error: r.Failure()}, time.Time{}, nil)
-		e := *r.Failure()
-		e.Details = itemDetails(*r.Item, e.Details)
-		d.failRun(i, events.Undo, &e)
-		return
+		d.emit(&events.ItemHeld{Kind: events.Undo, Step: r.Ref.Step, Item: *r.Item, Error: r.Failure(), Rejected: true}, time.Time{}, nil)
+	} else {
+		d.emit(&events.ItemUndone{Step: r.Ref.Step, Item: *r.Item}, time.Time{}, nil)
 	}
-	d.emit(&events.ItemUndone{Step: r.Ref.Step, Item: *r.Item}, time.Time{}, nil)
 	d.withdrawNext(i, false)
 }

@@ -22,11 +22,10 @@ type itemsRecording struct {
 	says    map[itemRef][]answer
 	// attempt is the last attempt of each item to run, and of each step to undo its items.
 	attempt map[itemRef]int
-	held    *events.Event // the last event that an item is held
 }
 
 func newItemsRecording() itemsRecording {
-	return itemsRecording{map[itemRef]time.Time{}, map[itemRef][]answer{}, map[itemRef]int{}, nil}
+	return itemsRecording{map[itemRef]time.Time{}, map[itemRef][]answer{}, map[itemRef]int{}}
 }
 
 // last returns what the step asked of an item last.
@@ -62,7 +61,7 @@ func (r *itemsRecording) say(e *events.Event, step string, k events.Kind, item i
 
 // add records an event about items. It reports whether it is one.
 func (r *itemsRecording) add(e *events.Event) bool {
-	return r.addStart(e) || r.addSaid(e) || r.undoFailed(e)
+	return r.addStart(e) || r.addSaid(e)
 }
 
 func (r *itemsRecording) addStart(e *events.Event) bool {
@@ -96,8 +95,11 @@ func (r *itemsRecording) addSaid(e *events.Event) bool {
 		return true
 	}
 	if f, is := e.Fact.(*events.ItemHeld); is {
-		r.held = e
-		r.say(e, f.Step, f.Kind, f.Item, events.Held, errorBody(f.Error))
+		outcome := events.Held
+		if f.Rejected {
+			outcome = events.Rejected
+		}
+		r.say(e, f.Step, f.Kind, f.Item, outcome, errorBody(f.Error))
 		return true
 	}
 	if f, is := e.Fact.(*events.ItemResumed); is {
@@ -109,21 +111,6 @@ func (r *itemsRecording) addSaid(e *events.Event) bool {
 		r.say(e, f.Step, events.Undo, f.Item, events.Completed, nil)
 	}
 	return is
-}
-
-// undoFailed corrects what an item has said if the undo of its step ends with it: its task can't be undone. The event is about
-// the step, so it returns false.
-func (r *itemsRecording) undoFailed(e *events.Event) bool {
-	f, is := e.Fact.(*events.RunErrored)
-	if !is || f.Kind != events.Undo || r.held == nil || r.held.Cause != e.Cause {
-		return false
-	}
-	if held, of := r.held.Fact.(*events.ItemHeld); of && held.Kind == events.Undo && held.Step == f.Step {
-		if says := r.says[r.last(held.Step, held.Kind, held.Item)]; len(says) > 0 {
-			says[len(says)-1].outcome = events.Rejected
-		}
-	}
-	return false
 }
 
 // scheduleItem schedules what the log says of an item, after the shared past, or the assumed end.
