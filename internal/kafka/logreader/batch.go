@@ -69,6 +69,8 @@ type batchReader struct {
 	// aborted are the first offsets of the aborted transactions that have not ended before rest, by
 	// producer, ascending.
 	aborted map[int64][]int64
+	// contiguous: the topic isn't compacted, so its batches have every offset (see reader.skipEmpty).
+	contiguous bool
 	// reuseBuffers: returned records are valid until the next chunk.
 	reuseBuffers bool
 	decompress   kgo.Decompressor
@@ -213,6 +215,9 @@ func (b *batchReader) readBatch() error {
 		return &CorruptError{Topic: b.topic, Partition: b.partition, Offset: h.first, Next: h.last + 1, Keys: keys, AllKeys: all}
 	}
 	h := parseHeader(in)
+	if b.contiguous && h.first > b.position {
+		return &CorruptError{Topic: b.topic, Partition: b.partition, Offset: b.position, Next: h.first, Gone: true}
+	}
 	if h.last < b.position && (h.last < b.fetchOffset || !h.control) {
 		return nil // it lies below the position, and ends no transaction
 	}

@@ -3,6 +3,7 @@ package logreader
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"hash/crc32"
 	"math/rand/v2"
 	"reflect"
@@ -269,6 +270,33 @@ func TestChangedBatchIsRefused(t *testing.T) {
 	b.startResponse(&kmsg.FetchResponseTopicPartition{RecordBatches: in[len(whole.write(nil)):]})
 	if rs, err = b.next(); err == nil || len(rs) != 0 || b.position != 1 {
 		t.Fatalf("%d records, next %d, %v; want an error", len(rs), b.position, err)
+	}
+}
+
+// TestHoleIsReported reads two batches with lost ones in between. In a topic that is compacted, that is no fault.
+func TestHoleIsReported(t *testing.T) {
+	second := testBatch{first: 5, records: []testRecord{{value: []byte("b")}}}
+	in := second.write((&testBatch{records: []testRecord{{value: []byte("a")}}}).write(nil))
+	b := newBatchReader("t", 3, 0, true)
+	b.contiguous = true
+	b.startResponse(&kmsg.FetchResponseTopicPartition{RecordBatches: in})
+	if rs, err := b.next(); err != nil || len(rs) != 1 || b.position != 1 {
+		t.Fatalf("%d records, next %d, %v; want the first, and then 1", len(rs), b.position, err)
+	}
+	b.startResponse(&kmsg.FetchResponseTopicPartition{RecordBatches: second.write(nil)})
+	rs, err := b.next()
+	if e, is := errors.AsType[*CorruptError](err); len(rs) != 0 || !is || !e.Gone || e.Offset != 1 || e.Next != 5 {
+		t.Fatalf("%d records, %v; want 1 to 4 to be lost", len(rs), err)
+	}
+	b.seek(3) // also within it
+	b.startResponse(&kmsg.FetchResponseTopicPartition{RecordBatches: second.write(nil)})
+	if _, err = b.next(); err == nil {
+		t.Error("no error within the hole")
+	}
+	b.contiguous = false
+	b.startResponse(&kmsg.FetchResponseTopicPartition{RecordBatches: second.write(nil)})
+	if rs, err = b.next(); err != nil || len(rs) != 1 || b.position != 6 {
+		t.Errorf("compacted: %d records, next %d, %v", len(rs), b.position, err)
 	}
 }
 

@@ -97,6 +97,7 @@ func (f *Follower) newPartitionReader(topic string, p int32, number uint64) *par
 		return nil
 	}
 	r := &partitionReader{at: kafka.TopicPartition{Topic: topic, Partition: p}, assignment: number, batches: newBatchReader(topic, p, stand.position, f.cfg.ReuseBuffers), leader: noBroker}
+	r.batches.contiguous = !kafka.IsCompacted(f.cfg.Namespace, topic)
 	for _, hook := range f.cfg.Hooks {
 		if hook, ok := hook.(kgo.HookFetchBatchRead); ok {
 			r.batches.onBatch = func(m kgo.FetchBatchMetrics) {

@@ -160,6 +160,7 @@ func (r *reader) fetch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.batches.contiguous = !r.compacted
 	r.batches.startResponse(fetched)
 	return r.skipEmpty(fetched)
 }
@@ -200,6 +201,7 @@ func (r *reader) checkResponse(p *kmsg.FetchResponseTopicPartition, pause time.D
 
 // skipEmpty checks a response without records. Transaction markers and aborted records do arrive as batches. So if
 // committed records end further on, records were removed. Only compaction may do that; in other topics they are lost.
+// The same holds for the offsets before a batch (batchReader.contiguous): a broker that has lost a segment returns the next one.
 func (r *reader) skipEmpty(p *kmsg.FetchResponseTopicPartition) error {
 	switch {
 	case len(p.RecordBatches) > 0 || p.LastStableOffset <= r.position():
