@@ -43,6 +43,7 @@ func (f *RunReleased) About() About {
 
 func (f *RunReleased) apply(t *Task, e *Event) error {
 	return t.onRun(e, f.About(), func(s *Step, r *Run) {
+		unknown := s.Unknown
 		s.Unknown, s.Timer = false, Timer{}
 		r.Error, r.EndedAt = nil, e.At
 		r.DropProgress()
@@ -55,6 +56,11 @@ func (f *RunReleased) apply(t *Task, e *Event) error {
 		}
 		if f.As == StepCompleted {
 			s.Output, s.CompletedSeq = f.Output, e.Seq
+		}
+		if f.As == StepCompleted && !unknown { // its child, if any, was refused or has undone itself: there is nothing to withdraw
+			k := s.KindState()
+			k.Child = ""
+			s.setKindState(k)
 		}
 	})
 }

@@ -184,6 +184,30 @@ func TestRejectedUndoStopsNoOtherItem(t *testing.T) {
 	f.verified()
 }
 
+// TestUndoOfAReleasedStepWithoutChildren releases a step before it had any child: the list or the id can't be evaluated, or the
+// child was refused. There is nothing to undo then.
+func TestUndoOfAReleasedStepWithoutChildren(t *testing.T) {
+	for name, step := range map[string]string{
+		"items":         `pick: {for_each: "${ input.none }", workflow: leg}`,
+		"child":         `pick: {workflow: leg, id: "${ input.none }"}`,
+		"refused child": `pick: {workflow: none}`,
+	} {
+		f := newFamily(t, "workflow: o\nversion: 1\ncomplete_within: 1h\non_error: hold\nsteps:\n  "+step+"\n  ship: {needs: [pick], agent: stock, operation: ship, complete_within: 1m}\n", leg)
+		if task := f.submit("o", "o", `{}`); task.State != events.StateError {
+			t.Errorf("%s: %s", name, task.State)
+			continue
+		}
+		task := f.command("o", events.Release, func(x *events.Control) { x.Step, x.As, x.Output = "pick", events.StepCompleted, json.RawMessage("[]") })
+		if task.State != events.StateProcessed {
+			t.Errorf("%s: released: %s with %+v", name, task.State, task.Error)
+		}
+		if task = f.command("o", events.UndoTask, func(x *events.Control) { x.Processed = true }); task.State != events.StateUndone {
+			t.Errorf("%s: %s with %+v", name, task.State, task.Error)
+		}
+		f.verified()
+	}
+}
+
 // TestReleaseWhileItemsRun tries to release a step as completed while some of its items run: nobody would end them.
 func TestReleaseWhileItemsRun(t *testing.T) {
 	f := newFamily(t, strings.NewReplacer("on_error: undo", "on_error: hold", `sku: "${ item }", n`, `sku: "${ item.sku }", n`).Replace(pickEach))

@@ -519,7 +519,7 @@ func nextUndo(t *events.Task) (int, bool) {
 	best, unknown, order := -1, false, uint64(0)
 	for i := range t.Steps {
 		s := t.Steps[i]
-		if t.Plan.Steps[i].Undo == nil || s.State == events.StepUndone || s.State == events.StepCaught || s.Undo != nil && s.Undo.State == events.StepCompleted {
+		if !hasUndo(t, i) || s.State == events.StepUndone || s.State == events.StepCaught || s.Undo != nil && s.Undo.State == events.StepCompleted {
 			continue
 		}
 		var at uint64
@@ -537,6 +537,19 @@ func nextUndo(t *events.Task) (int, bool) {
 		}
 	}
 	return best, best >= 0
+}
+
+// hasUndo reports whether a step has an undo. A step that would have had children, and that an operator released before it
+// had any, has none.
+func hasUndo(t *events.Task, i int) bool {
+	s, p := t.Steps[i], &t.Plan.Steps[i]
+	switch p.StepKind {
+	case events.ItemsStep:
+		return p.Undo != nil && s.Items != nil
+	case events.WorkflowStep:
+		return p.Undo != nil && s.KindState().Child != ""
+	}
+	return p.Undo != nil
 }
 
 // completeTask ends a task whose steps are all done.

@@ -39,10 +39,15 @@ func (s *eventCheck) undoOrder() (promise, what string) {
 // toUndo reports whether a step must be undone: its effect is unknown, or it completed and isn't kept.
 func (s *eventCheck) toUndo(i int) bool {
 	f := s.t.steps[i].flags
-	if s.t.plan.Steps[i].Undo == nil {
+	if s.t.plan.Steps[i].Undo == nil || s.t.plan.Steps[i].StepKind.HasChildren() && !s.hasChildren(i) {
 		return false
 	}
 	return f.has(unknown) || f.has(completed|handSettled) && !s.t.open.state.Keep
+}
+
+// hasChildren reports whether a step has children to withdraw. One that was released may have had none.
+func (s *eventCheck) hasChildren(i int) bool {
+	return s.t.open.items[i] != nil || s.t.open.state.Steps[i].KindState().Child != ""
 }
 
 // nextUndo returns the next step to undo: first those of unknown effect, the last started first, then completed ones,
