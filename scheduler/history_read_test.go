@@ -171,6 +171,32 @@ func TestWorkGoesOnWhileAHistoryIsRead(t *testing.T) {
 	}
 }
 
+// TestHistoryOutlivesOtherTransactions ends the read of a processed task while a submission is decided, and adds another
+// submission to each poll. The command is decided with what was read, once its inbox is polled again.
+func TestHistoryOutlivesOtherTransactions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, 1)
+		s.refundable()
+		log := s.cluster.join(0)
+		w := s.worker(log)
+		s.processRefundable(w, "t-1")
+		const most = 50
+		more := 0
+		log.polledSome = func() {
+			if more++; more < most {
+				s.submit("w", fmt.Sprintf("more-%d", more))
+			}
+			synctest.Wait() // a read that has begun ends
+		}
+		s.undoProcessed("t-1")
+		s.until(w, "the undo is decided", func() bool { return len(s.answered()) > 0 })
+		if more >= most {
+			t.Errorf("the command was decided after %d polls", more)
+		}
+		w.close(func() {})
+	})
+}
+
 // TestRolledBackUndoOfAProcessedTask rolls back the transaction that undoes a processed task, while its agent has a
 // concurrency limit. The undo is decided again.
 func TestRolledBackUndoOfAProcessedTask(t *testing.T) {

@@ -46,6 +46,7 @@ type speculation struct {
 	unslottedStarted int             // number of unslotted steps that were started
 	submissions      submissionsRead
 	forgot           bool // the transaction forgets ids
+	commanded        bool // the transaction decides a command
 }
 
 func (w *worker) beginTransaction() *transaction {
@@ -206,6 +207,7 @@ func (tx *transaction) decideInput(ctx context.Context, p *partition, r *events.
 		return errHistoryUnread
 	}
 	tx.addDecision(s, r, in, d)
+	s.commanded = s.commanded || inbox == events.Controls
 	return tx.startQueued(ctx, s, r, cause)
 }
 
@@ -509,7 +511,9 @@ func (tx *transaction) accept() {
 		tx.worker.tooLarge.removeDecided(s.tasks)
 		s.partition.addStopsReported(s.stopsReported)
 		s.partition.dropUnslotted(s.unslottedStarted)
-		clear(s.partition.histories) // their commands are decided; others are read again
+		if s.commanded {
+			clear(s.partition.histories) // they were read for the first commands of the inbox
+		}
 		at, wrote := next[id]
 		if !wrote {
 			continue
