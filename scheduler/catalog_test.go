@@ -2,10 +2,12 @@ package scheduler
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/workflow"
@@ -31,8 +33,8 @@ func version(t *testing.T, name string, n int, agents ...string) events.Record {
 
 func tombstone(key string) *events.Record { return &events.Record{Key: []byte(key)} }
 
-// TestProgramsAreBounded checks that the number of compiled programs is bounded for any number of versions, and that
-// each version can still be used.
+// TestProgramsAreBounded checks that the number of compiled programs is bounded for any number of versions, that each
+// version can still be used, and that nothing keeps the others in memory.
 func TestProgramsAreBounded(t *testing.T) {
 	const versions = programsMax + 50
 	c := &CompiledDefinitions{Rejected: func(key string, err error) { t.Errorf("%s: %v", key, err) }}
@@ -43,15 +45,28 @@ func TestProgramsAreBounded(t *testing.T) {
 	if c.programs != 0 {
 		t.Errorf("%d are compiled, and none was used", c.programs)
 	}
+	var compiled []weak.Pointer[workflow.Program]
 	for round := range 2 {
 		for v := versions; v > 0; v-- {
-			if p, ok := c.Program("w", v); !ok || p.Definition().Version != v {
+			p, ok := c.Program("w", v)
+			if !ok || p.Definition().Version != v || len(PlanOf(p).Steps) == 0 {
 				t.Fatalf("round %d: version %d isn't there", round, v)
 			}
+			compiled = append(compiled, weak.Make(p))
 			if p, _ := c.Applied("w", 0); p == nil || p.Definition().Version != versions {
 				t.Fatal("the newest isn't found")
 			}
 		}
+	}
+	runtime.GC()
+	inMemory := map[weak.Pointer[workflow.Program]]bool{}
+	for _, p := range compiled {
+		if p.Value() != nil {
+			inMemory[p] = true
+		}
+	}
+	if len(inMemory) > programsMax+1 { // and the one of the loop's last round
+		t.Errorf("%d programs are in memory, want %d", len(inMemory), programsMax)
 	}
 	kept := 0
 	for _, d := range c.definitions {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,11 +13,8 @@ import (
 	"github.com/waybill-run/waybill/workflow"
 )
 
-// plans caches the plan of each program, so that the tasks of a definition share it. Tasks that are read from the log
-// share plans, too. Entries are never removed.
-var plans sync.Map // *workflow.Program -> *cachedPlan
-
-// cachedPlan is the plan of a program.
+// cachedPlan is the plan of a program. It is kept with the program, so that the tasks of a definition share it. Tasks that
+// are read from the log share plans, too.
 type cachedPlan struct {
 	*events.Plan
 	// lastMatch is the last plan that was found to match. Tasks that are read from a log share a plan, so it usually
@@ -30,11 +26,7 @@ type cachedPlan struct {
 func PlanOf(p *workflow.Program) *events.Plan { return cachedPlanOf(p).Plan }
 
 func cachedPlanOf(p *workflow.Program) *cachedPlan {
-	plan, ok := plans.Load(p)
-	if !ok {
-		plan, _ = plans.LoadOrStore(p, &cachedPlan{Plan: PlanOfDefinition(p.Definition())})
-	}
-	return plan.(*cachedPlan)
+	return p.Derived(func(d *workflow.Definition) any { return &cachedPlan{Plan: PlanOfDefinition(d)} }).(*cachedPlan)
 }
 
 // matches reports whether tasks with this plan can be evaluated with the program.

@@ -124,14 +124,6 @@ func newScenario(h *history, ds []*workflow.Definition, tell bool) *scenario {
 	return w
 }
 
-// forget removes the plans of the definitions, which would stay cached forever otherwise.
-func (w *scenario) forget() {
-	for _, p := range w.versions {
-		plans.Delete(p)
-	}
-	plans.Delete(w.other)
-}
-
 func (w *scenario) claim() {
 	e := &events.Event{Seq: 1, Epoch: 1, At: w.now, Fact: &events.PartitionClaimed{Owner: "test"}}
 	r := e.Record(events.DefaultNamespace, "test", 0, e.Seal(nil))

@@ -149,7 +149,6 @@ func (h *history) play(tell bool) (w *scenario, b *broken) {
 		return &scenario{h: h}, &broken{"the graph can't be built", err.Error()}
 	}
 	w = newScenario(h, ds, tell)
-	defer w.forget()
 	defer func() {
 		switch p := recover().(type) {
 		case nil:

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/types"
@@ -22,6 +23,21 @@ type Program struct {
 	labels []labelProgram
 	output *template
 	itemOf string // the step whose items the program is for; empty: it is a workflow's
+	// derived is what Derived keeps.
+	derived atomic.Pointer[any]
+}
+
+// Derived returns what derive made of the program's definition at its first call. It is kept as long as the program. All
+// callers pass the same function. Safe for concurrent use: derive may be called more than once, and one result is kept.
+func (p *Program) Derived(derive func(*Definition) any) any {
+	if kept := p.derived.Load(); kept != nil {
+		return *kept
+	}
+	made := derive(p.d)
+	if p.derived.CompareAndSwap(nil, &made) {
+		return made
+	}
+	return *p.derived.Load()
 }
 
 type stepProgram struct {
