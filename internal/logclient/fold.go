@@ -17,12 +17,13 @@ type taskFold struct {
 	startMissing bool
 	// endMissed: such an event may have ended the task.
 	endMissed bool
+	next      int64 // the offset after the last event that was folded
 	err       error // what can't be understood; nothing is folded after it
 	bytes     int   // of the events that were folded: about what the task takes
 }
 
 // apply folds one of the task's records. A record that was folded before changes
-// nothing.
+// nothing. The first event of another task with the same id begins again: the id was forgotten.
 func (s *taskFold) apply(r *events.Record) {
 	if s.err != nil {
 		return
@@ -31,7 +32,7 @@ func (s *taskFold) apply(r *events.Record) {
 	switch {
 	case err != nil:
 		s.err = &UnreadableError{fmt.Errorf("its events can't be decoded: %w; this build may be older than the scheduler, upgrade it", err)}
-	case s.task != nil && e.Seq <= s.task.Seq:
+	case s.task != nil && r.Offset < s.next:
 	case s.task == nil && e.Seq != 1:
 		s.startMissing = true
 		s.endMissed = s.endMissed || mayEnd(e.Fact)
@@ -41,7 +42,9 @@ func (s *taskFold) apply(r *events.Record) {
 			s.err = &UnreadableError{fmt.Errorf("its events can't be applied: %w; run `waybill verify`", err)}
 			return
 		}
-		s.task = f.Task
+		if s.task, s.next = f.Task, f.Next; e.Seq == 1 {
+			s.bytes = 0
+		}
 		s.bytes += len(r.Value)
 	}
 }

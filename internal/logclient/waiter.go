@@ -225,13 +225,12 @@ func (w *Waiter) track(id string) *trackedTask {
 
 // applyRecord folds a record into its task.
 func (w *Waiter) applyRecord(t *trackedTask, r *events.Record) {
-	before := t.bytes
 	t.apply(r)
 	if t.task != nil {
 		t.refusal = nil // the order was redriven and accepted
-	}
-	if before == 0 && t.bytes > 0 {
-		t.firstKnown, t.firstOffset = true, r.Offset
+		if t.task.Seq == 1 && t.next == r.Offset+1 {
+			t.firstKnown, t.firstOffset = true, r.Offset
+		}
 	}
 	w.markChanged(t)
 	w.updateIdleBytes(t)
@@ -404,6 +403,8 @@ func (w *Waiter) resolve(t *trackedTask, asOf time.Time) {
 	switch {
 	case t.err != nil:
 		v.task, v.err = w.view(t), t.err
+	case t.refusal == nil && t.mayBeEarlier(asOf):
+		return
 	case t.task != nil && t.submittedDigest != "" && t.task.Digest != t.submittedDigest:
 		v.err = conflictError(t.id, t.task.State)
 	case t.refusal != nil && asOf.After(t.lastJoined):
@@ -417,6 +418,20 @@ func (w *Waiter) resolve(t *trackedTask, asOf time.Time) {
 		}
 	}
 	w.finish(t)
+}
+
+// mayBeEarlier reports whether a task that has ended may not be the one that is waited for: schedulers may have forgotten its
+// id, and an order with the same id then begins another task. The log was read as of the instant asOf or later. It has the
+// events of the order that was acknowledged last if it was read after schedulers consumed that order.
+func (t *trackedTask) mayBeEarlier(asOf time.Time) bool {
+	switch {
+	case t.task == nil, !t.task.State.Terminal(), t.task.ForgetAt.IsZero(), asOf.Before(t.task.ForgetAt):
+		return false
+	case t.submission.Topic == "":
+		return !asOf.After(t.lastJoined)
+	default:
+		return t.consumedAt.IsZero() || !asOf.After(t.consumedAt)
+	}
 }
 
 // view returns a task as of the events that were read. It is zero if there were none.

@@ -111,7 +111,7 @@ func (w *Waiter) resolveAll(part *partitionReader, asOf time.Time) {
 	part.asOf = asOf
 	for t := range part.changed {
 		w.resolve(t, asOf)
-		if t.refusal == nil && (t.task == nil || t.task.State != events.StateError) {
+		if t.refusal == nil && (t.task == nil || t.task.State != events.StateError) && !t.mayBeEarlier(asOf) {
 			delete(part.changed, t) // otherwise a later read may confirm it
 		}
 	}
@@ -158,6 +158,7 @@ func (t *trackedTask) searchable() bool {
 func (p *partitionReader) scan(now time.Time, lookups bool) (l searchPlan, due bool) {
 	for t := range p.waiting {
 		if t.task != nil || t.err != nil {
+			l.consumptionUnknown = l.consumptionUnknown || t.submission.Topic != "" && t.consumedAt.IsZero() && t.mayBeEarlier(now)
 			continue
 		}
 		quiet, written := now.Sub(t.waitingSince) > silentAfter, t.submission.Topic != ""
