@@ -285,14 +285,17 @@ time of the request.`,
 					return err
 				}
 				v := triggered{args[0], request, o.Task, string(o.Skipped), o.Detail}
-				return t.printObject(cmd.OutOrStdout(), v, func(out io.Writer) error {
+				err = t.printObject(cmd.OutOrStdout(), v, func(out io.Writer) error {
 					if o.Task == "" {
-						_, err := fmt.Fprintf(out, "no task was started: %s\n", printable(o.Detail))
-						return err
+						return nil // the error says it
 					}
 					_, err := fmt.Fprintf(out, "task %s will be started; `waybill task get %s` shows what becomes of it\n", o.Task, o.Task)
 					return err
 				})
+				if err == nil && o.Task == "" {
+					return exit(exitRefused, "no task was started: %s", printable(o.Detail))
+				}
+				return err
 			})
 		},
 	}
