@@ -24,6 +24,7 @@ const (
 	HeaderStepAlone      = "waybill_step_alone"  // of an item's submission: see Parent.StepAlone
 	HeaderKnownUntil     = "waybill_known_until" // of a child's submission: see Parent.KnownUntil
 	HeaderItem           = "waybill_item"        // of a child's submission and replies: see Parent.Item
+	HeaderSignal         = "waybill_signal"      // of a redriven signal: what it is identified by if its value has no id
 	HeaderHop            = "waybill_hop"         // a forwarded record: where it came from
 	HeaderReason         = "waybill_reason"      // a dead letter's reason
 	HeaderDetail         = "waybill_detail"
@@ -326,7 +327,7 @@ func Origin(r *Record) string {
 }
 
 // Deadletter makes the dead letter of a record: the original bytes, cut to MaxDeadletterBytes, with the reason, the
-// origin, the size and the hash in headers. The original's own headers are not passed on.
+// origin, the size and the hash in headers. Of the original's own headers it has HeaderHop, and those in HeaderHeaders.
 func Deadletter(ns Namespace, source string, r *Record, u *Unusable) Record {
 	sum := sha256.Sum256(r.Value)
 	origin := Origin(r)
@@ -334,7 +335,7 @@ func Deadletter(ns Namespace, source string, r *Record, u *Unusable) Record {
 	if len(detail) > 1024 {
 		detail = detail[:1024]
 	}
-	h := append(make([]Header, 0, 11), CloudHeaders(TypeDeadletter, source, origin)...)
+	h := append(make([]Header, 0, 12), CloudHeaders(TypeDeadletter, source, origin)...)
 	h[4].Value = []byte("application/octet-stream")
 	h = append(h,
 		Header{HeaderReason, []byte(u.Reason)},
@@ -342,10 +343,28 @@ func Deadletter(ns Namespace, source string, r *Record, u *Unusable) Record {
 		Header{HeaderOrigin, []byte(origin)},
 		Header{HeaderSize, []byte(strconv.Itoa(len(r.Value)))},
 		Header{HeaderSHA256, []byte(hex.EncodeToString(sum[:]))})
+	if hop := r.header(HeaderHop); len(hop) > 0 {
+		h = append(h, Header{HeaderHop, cut(hop, maxHopBytes)})
+	}
 	if kept := keepHeaders(r); kept != nil {
 		h = append(h, Header{HeaderHeaders, kept})
 	}
 	return Record{Topic: ns.Deadletters(), Partition: -1, Key: cut(r.Key, 1024), Value: cut(r.Value, MaxDeadletterBytes), Headers: h}
+}
+
+// maxHopBytes bounds HeaderHop in a dead letter. A scheduler writes at most two numbers, but any writer may.
+const maxHopBytes = 64
+
+// FirstOrigin returns where the original of a dead letter was written first, as Origin does: a forwarded record names it.
+func FirstOrigin(letter *Record) string {
+	origin, _ := letter.Header(HeaderOrigin)
+	hop, forwarded := letter.Header(HeaderHop)
+	if !forwarded {
+		return origin
+	}
+	rest, _, _ := cutLast(origin)
+	topic, _, _ := cutLast(rest)
+	return topic + "/" + hop
 }
 
 func cut(b []byte, n int) []byte {

@@ -144,6 +144,7 @@ var described = map[string]fieldSchema{
 	"headers.waybill_size":                 {typ: "string", pattern: "^[0-9]+$", text: "The size of the original value, in bytes."},
 	"headers.waybill_headers":              {typ: "string", text: "The headers of the original that identify it, as a JSON object of texts."},
 	"headers.waybill_sha256":               {typ: "string", pattern: "^[0-9a-f]{64}$", text: "The SHA-256 of the original value."},
+	"headers.waybill_hop":                  {typ: "string", text: "Where a forwarded record was written first: partition/offset of the same topic. Absent: it wasn't forwarded."},
 	TypeRequest + "/value":                 {text: "The operation's input: any JSON. The input of an undo is an object with undo_of and the members that undo.input adds."},
 	TypeRequest + "/value.undo_of":         {typ: "object", text: "In an undo: the operation to undo. Undoing an operation that never happened must succeed."},
 	TypeRequest + "/value.undo_of.outcome": {typ: "string", enum: []string{"completed", "unknown"}, text: "Whether the operation completed; unknown: it may have."},

@@ -35,26 +35,22 @@ func SendCommand(ctx context.Context, log Log, ns events.Namespace, write WriteF
 	if err != nil {
 		return nil, false, err
 	}
-	// The answers have as many partitions as the inboxes.
-	a := answerReader{log: log, topic: ns.Answers(), partition: ack.Partition, command: x}
-	if next, known := ends[ack.Partition]; known {
-		a.next = next
-	} else { // it has no leader: its answer is written after the command
-		a.since = ack.Time.Add(-clockSkewMax)
-	}
+	a := answerReader{log: log, topic: ns.Answers(), next: ends, since: ack.Time.Add(-clockSkewMax), command: x}
 	answer, err = a.await(ctx)
 	return answer, true, err
 }
 
-// answerReader reads the answers of schedulers until it finds the one to a command.
+// answerReader reads the answers of schedulers until it finds the one to a command. It reads all partitions: partitions may have been
+// added to the topic, or to the inbox of the command.
 type answerReader struct {
-	log       Log
-	topic     string
-	partition int32
-	next      int64
-	since     time.Time
-	command   *events.Control
-	found     *events.Answer
+	log   Log
+	topic string
+	// next are the offsets to read. A partition without one had no leader: its answer is written after the command, and
+	// isn't older than since.
+	next    map[int32]int64
+	since   time.Time
+	command *events.Control
+	found   *events.Answer
 }
 
 // await polls. It retries errors for BrokerSilenceMax, because the command is already written.
@@ -79,10 +75,22 @@ func (a *answerReader) await(ctx context.Context) (*events.Answer, error) {
 // poll reads the answers that are there.
 func (a *answerReader) poll(ctx context.Context) error {
 	ends, err := a.log.EndOffsets(ctx, a.topic)
-	if err != nil || ends[a.partition] <= a.next {
-		return err
+	for p, end := range ends {
+		if err == nil && a.found == nil && end > a.next[p] {
+			err = a.read(ctx, p)
+		}
 	}
-	next, err := a.log.Read(ctx, a.topic, a.partition, a.next, a.since, func(rs []events.Record) error {
+	return err
+}
+
+// read reads the answers of a partition.
+func (a *answerReader) read(ctx context.Context, p int32) error {
+	from, known := a.next[p]
+	var since time.Time
+	if !known {
+		since = a.since
+	}
+	next, err := a.log.Read(ctx, a.topic, p, from, since, func(rs []events.Record) error {
 		for i := range rs {
 			answer, err := events.DecodeAnswer(&rs[i])
 			if err == nil && a.found == nil && answer.Control == a.command.RequestID && answer.Task == a.command.Task {
@@ -92,7 +100,7 @@ func (a *answerReader) poll(ctx context.Context) error {
 		return nil
 	})
 	if err == nil {
-		a.next = max(a.next, next)
+		a.next[p] = max(from, next)
 	}
 	return err
 }

@@ -92,6 +92,23 @@ func TestCommandGetsItsAnswer(t *testing.T) {
 	}
 }
 
+// SendCommand finds its answer in any partition: with partitions that were added to an inbox, the command is written to another one.
+func TestCommandGetsItsAnswerFromAnyPartition(t *testing.T) {
+	withVirtualClock(t, func(t *testing.T) {
+		b := newFakeLog(1)
+		b.partitions[testNamespace.Answers()] = make([][]events.Record, 3)
+		got, _, err := send(withinAnHour(t), b, func(_ context.Context, r events.Record) (events.Record, error) {
+			a := &events.Answer{Task: "o", Control: "r-1", Accepted: true}
+			b.append(testNamespace.Answers(), 2, a.Record(testNamespace, "s"))
+			r.Partition, r.Time = 7, time.Now()
+			return r, nil
+		})
+		if err != nil || !got.Accepted {
+			t.Errorf("got %+v, %v", got, err)
+		}
+	})
+}
+
 // An error says whether the command was written.
 func TestCommandSaysWhetherItWasWritten(t *testing.T) {
 	withVirtualClock(t, func(t *testing.T) {

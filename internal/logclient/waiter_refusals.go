@@ -121,7 +121,7 @@ func (w *Waiter) recordRefusals(orders map[string]unansweredOrder, letters []eve
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range letters {
-		origin, _ := letters[i].Header(events.HeaderOrigin)
+		origin := events.FirstOrigin(&letters[i])
 		// Compare again: it may have been submitted again meanwhile.
 		if t := orders[origin].task; t != nil && t.task == nil && events.Origin(&t.submission) == origin {
 			reason, _ := letters[i].Header(events.HeaderReason)

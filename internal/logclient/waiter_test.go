@@ -229,6 +229,23 @@ func (b *fakeLog) deadletter(w *Waiter, id string, offset int64) {
 	b.append(testNamespace.Deadletters(), p, events.Deadletter(testNamespace, "s", &r, &events.Unusable{Reason: events.ReasonUnknownWorkflow, Detail: "no workflow"}))
 }
 
+// An order in an added partition is forwarded. Its dead letter names the position where it was written first.
+func TestWaitForAForwardedOrderThatIsRefused(t *testing.T) {
+	withVirtualClock(t, func(t *testing.T) {
+		b := newFakeLog(1)
+		w := b.openWaiter(t)
+		w.RecordPosition("o")
+		w.RecordAcknowledged("o", "d", &events.Record{Topic: testNamespace.Inbox(events.Tasks), Partition: 7, Offset: 3, Time: time.Now()})
+		r := events.Record{Topic: testNamespace.Inbox(events.Tasks), Offset: 99, Key: []byte("o"), Value: []byte("{}"),
+			Headers: []events.Header{{Key: events.HeaderHop, Value: []byte("7/3")}}}
+		b.append(testNamespace.Deadletters(), 0, events.Deadletter(testNamespace, "s", &r, &events.Unusable{Reason: events.ReasonUnknownWorkflow}))
+		var refused *RefusedError
+		if _, err := w.Wait(withinAnHour(t), "o"); !errors.As(err, &refused) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 // A refused order continues when its dead letter is redriven after the workflow was applied.
 func TestWaitForAnOrderThatIsNoLongerRefused(t *testing.T) {
 	withVirtualClock(t, func(t *testing.T) {
