@@ -24,7 +24,7 @@ const MaxKeptHeadersBytes = 4 << 10
 // keptHeaders are the headers that the contracts of inboxes and notifications name. The route of a record (hop, origin)
 // isn't kept, since a redriven record is routed again.
 var keptHeaders = [...]string{HeaderType, HeaderID, HeaderContentType, HeaderTraceparent, HeaderRequest, HeaderOutcome, HeaderEffect, HeaderReplyTo,
-	HeaderParent, HeaderDepth, HeaderItem, HeaderIntake, HeaderAsk}
+	HeaderParent, HeaderDepth, HeaderItem, HeaderStepAlone, HeaderKnownUntil, HeaderIntake, HeaderAsk, HeaderSignal}
 
 // keepHeaders returns the value of HeaderHeaders for the dead letter of a record; nil: none.
 func keepHeaders(r *Record) []byte {
@@ -144,6 +144,9 @@ func redriveInput(r Record, inbox Inbox, source string, letter *Record, kept map
 	case Reason(reason) == ReasonIDConflict:
 		return r, errors.New("the id is another submission's; submit it under another id")
 	}
+	if inbox == Signals {
+		kept = keepSignalID(letter, kept)
+	}
 	r.Headers = redriven(letter, source, inboxTypes[inbox], kept)
 	task, _, err := DecodeInput(inbox, &r)
 	switch {
@@ -154,6 +157,24 @@ func redriveInput(r Record, inbox Inbox, source string, letter *Record, kept map
 	}
 	r.Key = []byte(task)
 	return r, nil
+}
+
+// keepSignalID adds to the kept headers what a signal without an id of its own is identified by. The ce_id of the redriven record
+// names the dead letter, and the sender may have repeated the signal under its own ce_id.
+func keepSignalID(letter *Record, kept map[string]string) map[string]string {
+	if kept == nil {
+		kept = map[string]string{}
+	}
+	if kept[HeaderSignal] == "" {
+		kept[HeaderSignal] = kept[HeaderID]
+	}
+	if kept[HeaderSignal] == "" {
+		origin, _ := letter.Header(HeaderOrigin)
+		rest, offset, _ := cutLast(origin)
+		_, partition, _ := cutLast(rest)
+		kept[HeaderSignal] = Signals.String() + "/" + partition + "/" + offset
+	}
+	return kept
 }
 
 func renotify(r Record, source string, letter *Record, kept map[string]string) (Record, error) {

@@ -72,7 +72,10 @@ func decodeSignal(r *Record) (string, Input, error) {
 	if err := checkRecordType(r, TypeSignal); err != nil {
 		return "", nil, err
 	}
-	s, data, id := &Signal{}, r.Value, string(r.header(HeaderID))
+	s, data, id := &Signal{}, r.Value, string(r.header(HeaderSignal))
+	if id == "" {
+		id = string(r.header(HeaderID))
+	}
 	if bytes.HasPrefix(r.header(HeaderContentType), []byte("application/cloudevents+json")) {
 		var ev structuredEvent
 		if err := decodeUntrusted(r.Value, &ev, -1); err != nil {

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -34,26 +35,38 @@ func TestSignalID(t *testing.T) {
 	}
 }
 
-// TestRedrivenSignal checks that a dead letter of a signal without an id counts once, however often it is redriven.
+// TestRedrivenSignal checks that a dead letter of a signal keeps what the signal is identified by, however often it is redriven:
+// the sender may have repeated it meanwhile.
 func TestRedrivenSignal(t *testing.T) {
 	ns := Namespace("waybill.")
-	lost := Record{Topic: ns.Inbox(Signals), Partition: 3, Offset: 7, Key: []byte("order-7"), Value: []byte(`{"task":"order-7","name":"approved"}`)}
-	letter := Deadletter(ns, "s", &lost, unusable(ReasonUnknownTask, "no task"))
-	letter.Partition, letter.Offset = 1, 5
-	ids := map[string]bool{}
-	for offset := range int64(2) {
-		again, err := Redrive(ns, "cli", &letter)
-		if err != nil {
-			t.Fatal(err)
+	for _, c := range []struct {
+		value, want string
+		headers     []Header
+	}{
+		{value: `{"task":"order-7","name":"approved"}`, want: "signals/3/7"},
+		{value: `{"task":"order-7","name":"approved"}`, headers: []Header{{HeaderID, []byte("c-1")}}, want: "c-1"},
+		{value: `{"task":"order-7","name":"approved","id":"own"}`, headers: []Header{{HeaderID, []byte("c-1")}}, want: "own"},
+		{value: `{"specversion":"1.0","type":"` + TypeSignal + `","id":"e-7","data":{"task":"order-7","name":"approved"}}`, headers: []Header{{HeaderContentType, []byte("application/cloudevents+json")}}, want: "e-7"},
+	} {
+		r := Record{Topic: ns.Inbox(Signals), Partition: 3, Offset: 7, Key: []byte("order-7"), Value: []byte(c.value), Headers: c.headers}
+		for offset := range int64(3) { // each time it is a dead letter again
+			letter := Deadletter(ns, "s", &r, unusable(ReasonUnknownTask, "no task"))
+			letter.Partition, letter.Offset = 1, 5+offset
+			var err error
+			if r, err = Redrive(ns, "cli", &letter); err != nil {
+				t.Fatal(err)
+			}
+			if id := string(r.header(HeaderID)); id != fmt.Sprint("redrive/1/", letter.Offset) {
+				t.Errorf("%s: the redriven record has the id %q", c.value, id)
+			}
+			r.Partition, r.Offset = 3, 20+offset
+			_, in, err := DecodeInput(Signals, &r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if id := in.(*Signal).ID; id != c.want {
+				t.Errorf("%s redriven %d times: the signal has the id %q, want %q", c.value, offset+1, id, c.want)
+			}
 		}
-		again.Partition, again.Offset = 3, 20+offset
-		_, in, err := DecodeInput(Signals, &again)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ids[in.(*Signal).ID] = true
-	}
-	if !ids["redrive/1/5"] || len(ids) != 1 {
-		t.Errorf("the signals have the ids %v", ids)
 	}
 }
