@@ -428,6 +428,21 @@ func TestOutdatedDecisions(t *testing.T) {
 	}
 }
 
+// TestClaimAfterRetention: all records were deleted after several claims. A process that starts then knows none of them, and one
+// that has read them uses its decisions.
+func TestClaimAfterRetention(t *testing.T) {
+	w := newWorld(t, "2026-11-26T10:00:30Z", "every: 1m")
+	for epoch := int64(2); epoch < 8; epoch++ {
+		w.append(w.records.Claimed(Claim{Epoch: epoch, Owner: "earlier"}))
+	}
+	const position = 10 // the offset after the deleted records
+	epoch := NewState().NextEpoch(position)
+	w.append(w.records.Claimed(Claim{Epoch: epoch, Owner: "new"}))
+	if now, owner := w.state.Epoch(); now != epoch || owner != "new" {
+		t.Errorf("epoch %d of %s, want %d", now, owner, epoch)
+	}
+}
+
 // TestSubmissions: the same instant has the same submission, and an expression that fails skips it.
 func TestSubmissions(t *testing.T) {
 	const text = "schedule: s\ncron: 30 0 * * *\nzone: Europe/Oslo\nsubmit:\n  workflow: w\n  version: 3\n  priority: 2\n  input: {day: \"${ at.date() }\", hour: \"${ at.getHours() }\", at: \"${ at }\"}\n  labels: {of: \"${ schedule }\"}\n"

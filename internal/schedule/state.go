@@ -194,7 +194,7 @@ func (s *State) Apply(r *events.Record) {
 	case *Snapshot:
 		s.snapshotAt, s.sinceSnapshot = r.Time, 0
 	case *Claim:
-		if v.Epoch == s.epoch+1 || s.epoch == 0 { // the first that the log has
+		if v.Epoch > s.epoch { // the first of its epoch
 			s.epoch, s.owner, s.claimedAt = v.Epoch, v.Owner, r.Time
 		}
 	case *events.Notification:
@@ -219,6 +219,11 @@ func (s *State) Apply(r *events.Record) {
 		}
 	}
 }
+
+// NextEpoch returns the epoch of a claim. position is the offset below which all records are applied. The retention of the topic may
+// have deleted all claims, and other processes may still know them, so an epoch is also higher than that of any claim
+// that was ever written below the position.
+func (s *State) NextEpoch(position int64) int64 { return max(s.epoch, position) + 1 }
 
 // current reports whether the process with an epoch may decide.
 func (s *State) current(epoch int64) bool {

@@ -89,16 +89,16 @@ func (s *Service) own(ctx context.Context) error {
 // claim begins an epoch.
 func (o *owner) claim(ctx context.Context) error {
 	o.topic.Lock()
-	epoch, _ := o.state.Epoch()
+	epoch := o.state.NextEpoch(o.topic.Position())
 	o.topic.Unlock()
-	r, err := o.records.Claimed(schedule.Claim{Epoch: epoch + 1, Owner: o.id})
+	r, err := o.records.Claimed(schedule.Claim{Epoch: epoch, Owner: o.id})
 	if err == nil {
 		err = o.topic.Write(ctx, r)
 	}
 	if err != nil {
 		return fmt.Errorf("claim the schedules: %w", err)
 	}
-	o.decider = schedule.Decider{Epoch: epoch + 1, Namespace: o.cfg.Kafka.Namespace}
+	o.decider = schedule.Decider{Epoch: epoch, Namespace: o.cfg.Kafka.Namespace}
 	o.topic.Lock()
 	defer o.topic.Unlock()
 	o.claimedAt, o.claimRead = o.state.ClaimedAt(), time.Now()

@@ -77,7 +77,7 @@ func (c *Checker) Schedule(r *events.Record) {
 		return
 	}
 	switch {
-	case kind == scheduleClaimed && (v.Epoch == s.epoch+1 || s.epoch == 0):
+	case kind == scheduleClaimed && v.Epoch > s.epoch:
 		s.epoch = v.Epoch
 	case kind == scheduleStarted && (v.Epoch == s.epoch || s.epoch == 0):
 		task := events.ScheduledTask(string(r.Key), v.At)
