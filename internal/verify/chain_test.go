@@ -154,7 +154,7 @@ func with(records []events.Record, at int, value []byte) []events.Record {
 // Any changed byte of any event is found, also in a task's last event and in a claim. The fault names the event.
 func TestAnyChangedByteIsFound(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
-	types, flips, every := map[string]bool{}, 0, suite.Of(t, 8, 1)
+	types, flips, every := map[string]bool{}, 0, suite.Of(t, 64, 1)
 	for name, records := range settledHistories(t) {
 		for i := range records {
 			ceType, _, _ := events.EventName(&records[i])
