@@ -301,7 +301,7 @@ const (
 	ReasonIDConflict      Reason = "id_conflict"
 	ReasonBadReplyTo      Reason = "bad_reply_to"
 	ReasonUndeliverable   Reason = "undeliverable"
-	ReasonTaskStopped     Reason = "task_stopped" // its history has an event that this build can't read
+	ReasonTaskStopped     Reason = "task_stopped" // its history has an event that this build can't read, or a decision about it failed
 	ReasonTaskEnded       Reason = "task_ended"   // a signal for a task that has ended or is being undone
 	ReasonNotAwaited      Reason = "not_awaited"  // a signal for which no step waits or will wait
 	ReasonTooManySignals  Reason = "too_many_signals"

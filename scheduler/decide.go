@@ -101,7 +101,7 @@ const (
 	IgnoredProgressOfCheck Ignored = "progress_of_check" // a progress of a check
 	IgnoredQueued          Ignored = "queued"            // a retry whose agent has no free slot: the run is queued
 	IgnoredSnapshotRuns    Ignored = "snapshot_runs"     // a recovery that asks to forget ids while a snapshot is written; it is asked for again
-	IgnoredTaskStopped     Ignored = "task_stopped"      // a repeated recovery of a stopped task (its history is unreadable for this build)
+	IgnoredTaskStopped     Ignored = "task_stopped"      // a repeated recovery of a stopped task (partition.whyStopped)
 )
 
 // Decision is the result of one input.

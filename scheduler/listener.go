@@ -29,6 +29,9 @@ type Listener struct {
 	Ended func(partition int32, known, deleted int64)
 	// CommitTook reports the duration of a commit and its number of records.
 	CommitTook func(records int, took time.Duration)
+	// DecisionFailed is called when a decision panicked, with the stack. The task is stopped until the partition is
+	// assigned again: its inputs become dead letters.
+	DecisionFailed func(partition int32, task, why string, stack []byte)
 	// Aborted is called when a transaction was rolled back. Its inputs are read again.
 	Aborted func()
 	// RecordRefused is called when the cluster refuses a record.

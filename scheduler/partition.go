@@ -20,6 +20,7 @@ type partition struct {
 	claimEpoch     uint64 // epoch of a claim that isn't committed yet
 	runnable       runnable
 	stopsReported  map[string]struct{} // stopped tasks with a dead letter for a recovery; may be nil
+	faulted        map[string]string   // tasks that are stopped because a decision failed, with the reasons; may be nil
 	assignedAt     time.Time
 	submissions    submissionsRead
 	// confirmation tracks which events aren't confirmed to be in the log.
@@ -45,7 +46,7 @@ func (p *partition) accept(s *speculation, next int64) {
 }
 
 // addStopsReported adds stopped tasks that a transaction has reported. Their number is bounded, since the store bounds
-// the number of stopped tasks.
+// the number of stopped tasks, and faultedMax that of the others.
 func (p *partition) addStopsReported(tasks map[string]bool) {
 	for task := range tasks {
 		if p.stopsReported == nil {

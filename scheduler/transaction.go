@@ -101,6 +101,7 @@ var errOutOfTime = errors.New("the inputs take too long for one transaction")
 //   - The finished tasks, the definitions, or the history of a processed task can't be looked up yet. The inbox of the
 //     record is paused until then.
 //   - A decision used old metadata of the request topics.
+//   - A decision failed, and its task is stopped now.
 //
 // A commit includes the positions of all polled records, so none can be deferred alone. If deciding takes too long, the
 // whole transaction is rolled back (errOutOfTime), and fewer records are polled next.
@@ -133,7 +134,7 @@ func (tx *transaction) decideAll(ctx context.Context, records []events.Record) (
 		case errors.Is(err, errSignalEarly):
 			tx.worker.log.Pause(p.id, records[i].Topic, inboxgate.PausedForRetry, time.Now().Add(earlySignalRetry))
 			return false, nil
-		case errors.Is(err, errStaleMetadata):
+		case errors.Is(err, errStaleMetadata), errors.Is(err, errDecisionFailed):
 			return false, nil
 		case err != nil:
 			return false, err
@@ -190,7 +191,7 @@ func (tx *transaction) decideInput(ctx context.Context, p *partition, r *events.
 	if _, ok := s.tasks[task]; !ok && !p.tasks.Knows(task) {
 		return errTasksNotLoaded
 	}
-	if why, stopped := p.tasks.WhyStopped(task); stopped {
+	if why, stopped := p.whyStopped(task); stopped {
 		return tx.refuseStopped(s, r, task, in, why)
 	}
 	if tx.isEarlySignal(s, r, task, in) {
@@ -228,7 +229,7 @@ func (tx *transaction) refuseStopped(s *speculation, r *events.Record, task stri
 	if x, commanded := in.(*events.Control); commanded {
 		if t := s.partition.tasks.Task(task); t != nil { // otherwise the first event is unreadable, too, and there is no state to answer with
 			a := &events.Answer{Task: task, Control: x.ID, State: t.State,
-				Reason: shortened("this scheduler can't read its history (" + why + "), so it can't be controlled; the command is a dead letter")}
+				Reason: shortened("the task is stopped, and the command is a dead letter: " + why)}
 			tx.write(a.Record(tx.worker.cfg.Namespace, tx.worker.source))
 		}
 	}
@@ -270,7 +271,7 @@ func (tx *transaction) startQueued(ctx context.Context, s *speculation, r *event
 			if enough := n >= startsPerInputMax || tx.outOfTime(); x == nil || enough && (a.outstanding > 0 || a.timerIsNear(now, "")) {
 				break
 			}
-			if _, stopped := s.partition.tasks.WhyStopped(x.task); stopped {
+			if _, stopped := s.partition.whyStopped(x.task); stopped {
 				f.dropQueued(x)
 				continue
 			}
@@ -294,7 +295,7 @@ func (tx *transaction) startUnslotted(ctx context.Context, s *speculation, r *ev
 	for n := 0; n < startsPerInputMax && s.unslottedStarted < len(all) && (n == 0 || !tx.outOfTime()); n++ {
 		x := all[s.unslottedStarted]
 		s.unslottedStarted++
-		if _, stopped := s.partition.tasks.WhyStopped(x.task); stopped {
+		if _, stopped := s.partition.whyStopped(x.task); stopped {
 			continue
 		}
 		d, err := tx.decide(ctx, s, x.task, func(t *events.Task, env *Env) Decision { return Start(t, x.step, events.Do, cause, env) })
@@ -315,7 +316,10 @@ func (tx *transaction) decide(ctx context.Context, s *speculation, task string, 
 	env.DefinitionsRead = tx.definitionsRead
 	for {
 		t, own := s.task(task, w.cfg.Catalog)
-		d := decide(t, env)
+		d, err := w.guardDecision(s.partition, task, func() Decision { return decide(t, env) })
+		if err != nil {
+			return d, err
+		}
 		w.sizing.recordDecision(time.Now())
 		switch {
 		case d.NeedDefinitions:

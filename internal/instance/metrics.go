@@ -170,6 +170,9 @@ func (n *Instance) schedulerListener(status *partitionStatus) *scheduler.Listene
 		Committed:  m.committed,
 		CommitTook: func(_ int, took time.Duration) { m.commits.Observe(took.Seconds()) },
 		Aborted:    func() { m.transactions.WithLabelValues("aborted").Inc() },
+		DecisionFailed: func(p int32, task, why string, stack []byte) {
+			n.log.Error("task stopped, others continue: "+why+"; report it with this stack, and redrive the dead letters with a build that has the fix", "partition", p, "task", task, "stack", string(stack))
+		},
 		RecordRefused: func(topic string, err error) {
 			n.log.Warn("record refused by the broker; check its topic with `waybill topics check`", "topic", topic, "error", err)
 		},
