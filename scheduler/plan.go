@@ -540,6 +540,7 @@ func hasUndo(t *events.Task, i int) bool {
 		return p.Undo != nil && s.Items != nil
 	case events.WorkflowStep:
 		return p.Undo != nil && s.KindState().Child != ""
+	case events.CallStep, events.SignalStep, events.WaitStep:
 	}
 	return p.Undo != nil
 }
