@@ -57,6 +57,10 @@ type PartitionHolder interface {
 	// and died before it replied. Its calls may have had an effect, so a failure of this instance is not
 	// reported as one without effect.
 	MayHaveStarted(partition int32, offset int64) bool
+	// SendAsOwner is Send for a reply that reports no effect to the request at offset of partition. It sends nothing once
+	// the partition was reassigned. It must not let another instance have the partition while the reply may still be
+	// written. An acknowledged reply counts as Done, so that no other instance gets the request.
+	SendAsOwner(ctx context.Context, partition int32, offset int64, rec events.Record) error
 }
 
 // CircuitReporter is a Session that shows operators the state of the agent's circuits.

@@ -21,8 +21,8 @@
 //   - A rejection means that the attempt had no effect. If an earlier call of the same attempt may have had one,
 //     the rejection is replied as failed with unknown effect, so that the scheduler can undo it.
 //   - A reply without effect (a rejection, or a failure with effect none) is not sent once the request's partition
-//     was reassigned, because the new owner may be calling the handler. After it was acknowledged, the offset is
-//     committed at once.
+//     was reassigned, because the new owner may be calling the handler. A rebalance waits for the acknowledgement of
+//     one that is being sent. After it was acknowledged, the offset is committed at once.
 //   - A failure is not replied as one without effect if a previous owner of the partition may have started the
 //     request and died during the call.
 //

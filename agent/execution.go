@@ -324,7 +324,8 @@ func (m *membership) callHandler(ctx context.Context, r Request, returned chan<-
 //
 // A reply without effect must come from the last instance that works on the attempt:
 //
-//   - It is not sent once the partition was reassigned, because the new owner may be calling the handler.
+//   - It is not sent once the partition was reassigned, because the new owner may be calling the handler. See
+//     PartitionHolder.SendAsOwner.
 //   - After it is acknowledged, its offset is committed at once. Otherwise another instance would repeat the
 //     attempt if this process dies.
 //   - A failure without effect only covers the calls of this instance. If a previous owner may have started the
@@ -346,7 +347,7 @@ func (t *execution) sendReply(reply events.Reply) {
 			reply.Effect = events.EffectUnknown
 			rec = t.replyRecord(&t.req, &reply)
 		}
-		err := t.send(rec, left)
+		err := t.send(rec, left, reportsNoEffect(&reply))
 		if smaller, is := shrinkReply(&reply, err, large); is {
 			t.cfg.Listener.SendFailed(t.req, err)
 			reply, rec, large = smaller, t.replyRecord(&t.req, &smaller), true
@@ -367,6 +368,9 @@ func (t *execution) sendReply(reply events.Reply) {
 		}
 		if errors.Is(t.ctx.Err(), context.Canceled) && t.sending.Err() == nil {
 			continue // the grace is over, which ends the call's context; replies may be sent until sending is done
+		}
+		if reportsNoEffect(&reply) && t.partitionLost() {
+			continue
 		}
 		t.cfg.Listener.SendFailed(t.req, err)
 		if !t.waitToResendUnwatched(min(wait, t.req.CompleteBy.Sub(t.clock.now()))) {
@@ -435,13 +439,18 @@ func (m *membership) waitToResend(d time.Duration) bool {
 }
 
 // send sends within left. It reuses the context of the call if that ends in time: a new one would cost as
-// much as the call.
-func (t *execution) send(rec events.Record, left time.Duration) error {
+// much as the call. noEffect: the reply reports no effect.
+func (t *execution) send(rec events.Record, left time.Duration, noEffect bool) error {
 	if !t.contextEndsWithin(left) {
 		t.beginContext(t.sending, left)
 	}
 	t.loop.End()
-	err := t.session.Send(t.ctx, rec)
+	var err error
+	if h, ok := t.session.(PartitionHolder); ok && noEffect {
+		err = h.SendAsOwner(t.ctx, t.at.partition, t.at.offset, rec)
+	} else {
+		err = t.session.Send(t.ctx, rec)
+	}
 	t.loop.Begin()
 	if err != nil {
 		return fmt.Errorf("agent: send a reply: %w", errors.Join(err, t.ctx.Err()))

@@ -63,9 +63,19 @@ type movingSession struct {
 	*fakeSession
 	held         atomic.Pointer[context.Context]
 	startedBelow atomic.Int64
+	asOwner      atomic.Int32 // calls of SendAsOwner
 }
 
 func (s *movingSession) HeldContext(int32) context.Context { return *s.held.Load() }
+
+// SendAsOwner counts the replies. While the partition isn't held it sends nothing.
+func (s *movingSession) SendAsOwner(ctx context.Context, _ int32, _ int64, rec events.Record) error {
+	s.asOwner.Add(1)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(*s.held.Load(), cancel)()
+	return s.fakeSession.Send(ctx, rec)
+}
 
 func (s *movingSession) MayHaveStarted(_ int32, offset int64) bool {
 	return offset < s.startedBelow.Load()

@@ -39,5 +39,5 @@ func (g *deadlineConn) Write(b []byte) (int, error) {
 func (q *replies) overdue() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.inFlight && !q.deadline.IsZero() && !time.Now().Before(q.deadline)
+	return q.current != nil && !q.current.by.IsZero() && !time.Now().Before(q.current.by)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,24 +35,27 @@ type replies struct {
 	// flight.
 	now            func() time.Time
 	onAcknowledged func(r *kgo.Record, sent time.Time)
+	// onOwnersReply receives the request of each acknowledged reply of SendAsOwner, before its Send returns.
+	onOwnersReply func(owner *ownedPartition, offset int64)
 	// MaxBytes returns the topic's max.message.bytes; 0: unknown.
 	maxBytes func(topic string) int
 	// pool has replies whose result was received: nothing else refers to them.
 	pool sync.Pool
 
-	mu       sync.Mutex
-	waiting  []*reply
-	inFlight bool
-	deadline time.Time // of the flight; zero: none
-	narrow   kafka.NarrowTopics
+	mu      sync.Mutex
+	waiting []*reply
+	current *flight // nil: none is in progress
+	narrow  kafka.NarrowTopics
 }
 
 // reply is a reply that a call of Send waits for.
 type reply struct {
 	ctx        context.Context
 	record     kgo.Record
-	bytesMin   int // its size before compression
-	bytesMax   int // upper bound of its size in a batch
+	owner      *ownedPartition // of SendAsOwner: it isn't sent once the partition is lost; else nil
+	offset     int64           // of SendAsOwner: that of the request
+	bytesMin   int             // its size before compression
+	bytesMax   int             // upper bound of its size in a batch
 	result     chan error
 	flight     *flight // that contains it
 	onProduced func(*kgo.Record, error)
@@ -71,14 +75,20 @@ func (q *replies) newReply(ctx context.Context, rec *events.Record) *reply {
 
 // release returns a reply, whose result was received, to the pool and clears its references.
 func (q *replies) release(p *reply) {
-	p.ctx, p.record, p.flight = nil, kgo.Record{}, nil
+	p.ctx, p.record, p.flight, p.owner = nil, kgo.Record{}, nil, nil
 	q.pool.Put(p)
 }
 
-// send queues a reply and waits for its result or until ctx ends.
-func (q *replies) send(ctx context.Context, rec *events.Record) error {
+// send queues a reply and waits for its result or until ctx ends. owner and offset are those of SendAsOwner; else
+// owner is nil.
+func (q *replies) send(ctx context.Context, rec *events.Record, owner *ownedPartition, offset int64) error {
 	p := q.newReply(ctx, rec)
+	p.owner, p.offset = owner, offset
 	q.mu.Lock()
+	if q.failIfLost(p) { // under the lock: see withdraw
+		q.mu.Unlock()
+		return <-p.result
+	}
 	q.waiting = append(q.waiting, p)
 	q.mu.Unlock()
 	q.startFlight()
@@ -100,26 +110,27 @@ func (q *replies) send(ctx context.Context, rec *events.Record) error {
 func (q *replies) startFlight() {
 	q.mu.Lock()
 	var boarded []*reply
-	if !q.inFlight {
-		boarded = q.takeWaiting()
-		q.inFlight, q.deadline = len(boarded) > 0, earliestDeadline(boarded)
+	if q.current == nil {
+		if boarded = q.takeWaiting(); len(boarded) > 0 {
+			q.current = newFlight(q, boarded)
+		}
 	}
-	by := q.deadline
+	f := q.current
 	q.mu.Unlock()
 	if len(boarded) > 0 {
-		q.produce(boarded, by)
+		f.produce(boarded)
 	}
 }
 
 // takeWaiting removes waiting replies for the next flight. It drops those whose deadline has passed: their Send has
-// returned.
+// returned. It fails those whose owner has lost the partition.
 func (q *replies) takeWaiting() []*reply {
 	var boarded []*reply
 	q.narrow.DropExpired(time.Now())
 	n, bytes := 0, kafka.BatchOverhead
 	for ; n < len(q.waiting) && len(boarded) < repliesPerFlight; n++ {
 		p := q.waiting[n]
-		if deadlineError(p.ctx) != nil {
+		if deadlineError(p.ctx) != nil || q.failIfLost(p) {
 			continue
 		}
 		if t, narrow := q.narrow[p.record.Topic]; narrow {
@@ -135,13 +146,37 @@ func (q *replies) takeWaiting() []*reply {
 	return boarded
 }
 
+// failIfLost fails a waiting reply of SendAsOwner whose owner has lost the partition.
+func (q *replies) failIfLost(p *reply) bool {
+	lost := p.owner != nil && p.owner.ctx.Err() != nil
+	if lost {
+		p.result <- ErrPartitionLost
+	}
+	return lost
+}
+
+// withdraw fails the waiting replies whose owner has lost the partition. Such a reply that comes later fails, too. It
+// returns a channel that is closed when those in flight have their results; nil: none is in flight.
+func (q *replies) withdraw() (landed <-chan struct{}) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiting = slices.DeleteFunc(q.waiting, q.failIfLost)
+	if q.current != nil && q.current.hasLostOwner() {
+		return q.current.landed
+	}
+	return nil
+}
+
 // flight is a set of replies that were handed to the client at once. It ends when the last of them has a result.
 type flight struct {
 	of     *replies
-	ctx    context.Context // ends at the earliest deadline of its replies
+	ctx    context.Context // ends at by
 	cancel context.CancelFunc
+	by     time.Time // the earliest deadline of its replies; zero: none has one
 	sent   time.Time
-	alone  bool // it has a single reply
+	alone  bool              // it has a single reply
+	owners []*ownedPartition // of its replies of SendAsOwner
+	landed chan struct{}     // closed when it ends; nil if it has no owners
 
 	mu            sync.Mutex
 	left          int
@@ -154,13 +189,29 @@ type flight struct {
 	tooLarge []*reply
 }
 
-// produce hands a flight to the client. by is its deadline; zero: none.
-func (q *replies) produce(boarded []*reply, by time.Time) {
-	f := &flight{of: q, sent: q.now(), left: len(boarded), alone: len(boarded) == 1}
-	f.ctx, f.cancel = flightContext(by)
+func newFlight(q *replies, boarded []*reply) *flight {
+	f := &flight{of: q, left: len(boarded), alone: len(boarded) == 1, by: earliestDeadline(boarded)}
+	f.ctx, f.cancel = flightContext(f.by)
 	for _, p := range boarded {
-		p.flight = f
-		q.cl.TryProduce(f.ctx, &p.record, p.onProduced)
+		if p.flight = f; p.owner != nil {
+			f.owners = append(f.owners, p.owner)
+		}
+	}
+	if len(f.owners) > 0 {
+		f.landed = make(chan struct{})
+	}
+	return f
+}
+
+func (f *flight) hasLostOwner() bool {
+	return slices.ContainsFunc(f.owners, func(o *ownedPartition) bool { return o.ctx.Err() != nil })
+}
+
+// produce hands the flight's replies to the client.
+func (f *flight) produce(boarded []*reply) {
+	f.sent = f.of.now()
+	for _, p := range boarded {
+		f.of.cl.TryProduce(f.ctx, &p.record, p.onProduced)
 	}
 }
 
@@ -171,6 +222,9 @@ func (f *flight) onProduced(p *reply, r *kgo.Record, err error) {
 	if err == nil && !f.clockObserved {
 		f.clockObserved = true
 		f.of.onAcknowledged(r, f.sent)
+	}
+	if err == nil && p.owner != nil {
+		f.of.onOwnersReply(p.owner, p.offset)
 	}
 	if kafka.IsRecreated(err) {
 		f.recreated = r.Topic
@@ -231,7 +285,10 @@ func (q *replies) endFlight(again []*reply, remade string) {
 		*r = kgo.Record{Topic: r.Topic, Partition: r.Partition, Key: r.Key, Value: r.Value, Headers: r.Headers}
 	}
 	q.mu.Lock()
-	q.inFlight = false
+	if q.current.landed != nil {
+		close(q.current.landed)
+	}
+	q.current = nil
 	if len(again) > 0 {
 		q.waiting = append(again, q.waiting...)
 	}
@@ -282,12 +339,36 @@ func deadlineError(ctx context.Context) error {
 //   - If one reply's deadline passes before the acknowledgement, others of its flight may be written twice: the client
 //     can't cancel a single record. The scheduler counts the duplicate as not current, and it has no effect.
 func (s *Session) Send(ctx context.Context, rec events.Record) error {
+	return s.sendReply(ctx, &rec, nil, 0)
+}
+
+// SendAsOwner is Send for a reply that only the owner of its request's partition may send, because it says that the
+// request had no effect: another owner may cause one.
+//
+//   - Once the partition is revoked or lost, a reply that wasn't handed to the client fails with ErrPartitionLost, and
+//     is never written.
+//   - A revocation waits for replies that were handed over, for at most half of its time. The request of one that is
+//     acknowledged is Done, so that the commit of the revocation includes it.
+func (s *Session) SendAsOwner(ctx context.Context, partition int32, offset int64, rec events.Record) error {
+	s.mu.Lock()
+	o := s.owned[partition]
+	s.mu.Unlock()
+	if o == nil {
+		return fmt.Errorf("reply to %s: not sent: %w", rec.Topic, ErrPartitionLost)
+	}
+	return s.sendReply(ctx, &rec, o, offset)
+}
+
+func (s *Session) sendReply(ctx context.Context, rec *events.Record, owner *ownedPartition, offset int64) error {
 	if err := deadlineError(ctx); err != nil {
 		return fmt.Errorf("reply to %s: its deadline has passed, not sent: %w", rec.Topic, err)
 	}
-	err := s.replies.send(ctx, &rec)
+	err := s.replies.send(ctx, rec, owner, offset)
 	if err == nil {
 		return nil
+	}
+	if errors.Is(err, ErrPartitionLost) {
+		return fmt.Errorf("reply to %s: not sent: %w", rec.Topic, err)
 	}
 	if over := deadlineError(ctx); over != nil {
 		return fmt.Errorf("reply to %s: its deadline passed before it was acknowledged: %w", rec.Topic, over)

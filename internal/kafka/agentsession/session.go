@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,6 +45,8 @@ const (
 	// sessionCommitShare is the divisor of the session timeout that bounds a commit within a rebalance. The other
 	// members wait that long for it.
 	sessionCommitShare = 2
+	// ownersReplyShare is the divisor of that bound for the wait for replies of SendAsOwner; the commit has the rest.
+	ownersReplyShare = 2
 )
 
 // ErrPartitionLost is the cancellation cause of a HeldContext.
@@ -158,6 +162,11 @@ func Open(ctx context.Context, cfg Config) (*Session, error) {
 	s.replies.now, s.replies.narrow = cfg.Clock.ProcessNow, kafka.NarrowTopics{}
 	s.replies.maxBytes = func(topic string) int { return kafka.TopicMaxMessageBytes(s.life, s.cl, topic) }
 	s.replies.onAcknowledged = func(r *kgo.Record, sent time.Time) { s.written.Observe(r, sent) }
+	s.replies.onOwnersReply = func(o *ownedPartition, offset int64) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		o.tracker.Done(offset)
+	}
 	s.life, s.end = context.WithCancel(context.Background())
 	if s.cl, err = kgo.NewClient(append(enforceReplyDeadlines(cfg.Config, s.replies.overdue).ClientOptions(), s.options()...)...); err != nil {
 		s.end()
@@ -387,8 +396,8 @@ func (s *Session) registerRecords(fetched []*kgo.Record) []events.Record {
 }
 
 // HeldContext returns a context that ends, with the cause ErrPartitionLost, when the session loses the partition.
-// Another member then processes its requests, so the caller must abandon them without calling Done. For a partition
-// that the session doesn't own, the context has already ended.
+// Another member then processes its requests, so the caller must abandon them without calling Done. It ends before the
+// last commit of a partition that is revoked. For a partition that the session doesn't own, it has already ended.
 func (s *Session) HeldContext(partition int32) context.Context {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -443,6 +452,7 @@ func (s *Session) Close(ctx context.Context) error {
 	s.closing.Do(func() {
 		s.end()
 		s.loop.Wait()
+		s.stopOwnersReplies(ctx, nil)
 		if err = s.commit(ctx, nil); isOldGeneration(err) {
 			s.report(err)
 			err = nil
@@ -544,13 +554,15 @@ func (s *Session) adjustOffsets(_ context.Context, offsets map[string]map[int32]
 }
 
 // onRevoked runs before another member can get the partitions, so a commit still tells that member what is finished.
+// Replies of SendAsOwner have ended before the commit: one that is written later could contradict the new owner.
 func (s *Session) onRevoked(ctx context.Context, _ *kgo.Client, gone map[string][]int32) {
 	ps := gone[s.cfg.Topic]
 	if len(ps) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, min(sessionCommitTimeout, s.cfg.SessionTimeout/sessionCommitShare))
+	ctx, cancel := context.WithTimeout(ctx, s.revokeTimeout())
 	defer cancel()
+	s.stopOwnersReplies(ctx, ps)
 	if err := s.commit(ctx, ps); err != nil {
 		s.report(err)
 	}
@@ -564,19 +576,50 @@ func (s *Session) onLost(_ context.Context, _ *kgo.Client, gone map[string][]int
 	}
 }
 
-// dropPartitions removes partitions; nil: all of them.
-func (s *Session) dropPartitions(ps []int32) {
+// revokeTimeout bounds what the session does in a revocation.
+func (s *Session) revokeTimeout() time.Duration {
+	return min(sessionCommitTimeout, s.cfg.SessionTimeout/sessionCommitShare)
+}
+
+// stopOwnersReplies ends the contexts of partitions (nil: of all) and withdraws their waiting replies of SendAsOwner.
+// It waits for those in flight.
+func (s *Session) stopOwnersReplies(ctx context.Context, ps []int32) {
+	s.endContexts(ps)
+	landed := s.replies.withdraw()
+	if landed == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.revokeTimeout()/ownersReplyShare)
+	defer cancel()
+	select {
+	case <-landed:
+	case <-ctx.Done():
+		s.report(fmt.Errorf("replies of %s that report no effect are still being sent; their partitions are reassigned: %w", s.cfg.Group, ctx.Err()))
+	}
+}
+
+// endContexts ends the contexts of partitions; nil: of all. It returns the partitions.
+func (s *Session) endContexts(ps []int32) []int32 {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if ps == nil {
-		for p := range s.owned {
-			ps = append(ps, p)
-		}
+		ps = slices.Collect(maps.Keys(s.owned))
 	}
 	for _, p := range ps {
 		if o := s.owned[p]; o != nil {
 			o.lose(ErrPartitionLost)
-			delete(s.owned, p)
 		}
+	}
+	return ps
+}
+
+// dropPartitions removes partitions; nil: all of them.
+func (s *Session) dropPartitions(ps []int32) {
+	ps = s.endContexts(ps)
+	s.replies.withdraw()
+	s.mu.Lock()
+	for _, p := range ps {
+		delete(s.owned, p)
 	}
 	s.mu.Unlock()
 	if len(ps) > 0 {
