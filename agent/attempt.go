@@ -20,7 +20,7 @@ const (
 	actCall    action = iota // call the handler
 	actWait                  // wait until decision.until, then ask start
 	actReply                 // send decision.reply; the request is finished then
-	actDrop                  // send nothing, since complete-by is over; the request is finished
+	actDrop                  // send nothing, since complete-by or a silence has ended the attempt; the request is finished
 	actAbandon               // send nothing; another instance gets the request
 )
 

@@ -9,14 +9,15 @@
 //		transient, and time is left  -> back off and call again
 //		reply, acknowledged          -> commit the request's offset
 //		complete-by passes meanwhile -> send nothing; commit the offset
+//		no progress in a heartbeat   -> the same
 //	}
 //
 // # Guarantees
 //
 //   - No reply is sent at or after complete-by. The clock is read right before each send, whose context is
 //     done at complete-by.
-//   - A request's offset is committed only after its reply was acknowledged or its complete-by is over. If the
-//     process dies before, another instance gets the request.
+//   - A request's offset is committed only after its reply was acknowledged, or its attempt was ended by complete-by or
+//     by a silence of a whole heartbeat. If the process dies before, another instance gets the request.
 //   - At most Config.Concurrency handlers run at once, including those that ignore their context.
 //   - A rejection means that the attempt had no effect. If an earlier call of the same attempt may have had one,
 //     the rejection is replied as failed with unknown effect, so that the scheduler can undo it.

@@ -147,6 +147,9 @@ func (t *execution) waitForNextCall(n decision, wake <-chan struct{}) decision {
 		return decision{action: actAbandon}
 	}
 	then := t.attempt.start(t.clock.now())
+	if t.silent() {
+		then = decision{action: actDrop}
+	}
 	if then.action != actCall || t.hasSlot {
 		return then
 	}
@@ -193,9 +196,16 @@ func (m *membership) waitOrLeave(d time.Duration, wake <-chan struct{}) bool {
 	return true
 }
 
-// call asks the circuit and calls the handler once. If overran isn't nil, the handler had not returned at
-// complete-by; overran receives its result. wake, if not nil, is closed when the circuit changes.
+// silent reports whether a silence has ended the attempt.
+func (t *execution) silent() bool { return t.progress != nil && t.progress.silent() }
+
+// call asks the circuit and calls the handler once. After a silence it doesn't call, and ignores the result of the call
+// that was silent. If overran isn't nil, the handler had not returned at complete-by; overran receives its result.
+// wake, if not nil, is closed when the circuit changes.
 func (t *execution) call(now time.Time) (n decision, wake <-chan struct{}, overran <-chan result) {
+	if t.silent() {
+		return decision{action: actDrop}, nil, nil
+	}
 	a := t.attempt
 	t.loop.End()
 	name, fail := t.downstreamOf(*a.req)
@@ -225,6 +235,9 @@ func (t *execution) call(now time.Time) (n decision, wake <-chan struct{}, overr
 	leaving := t.handling.Err() != nil
 	verdict(k.classify(finishedCall{result: r, took: time.Since(from), left: left, leaving: leaving}))
 	now = t.clock.now()
+	if t.silent() {
+		return decision{action: actDrop}, nil, nil
+	}
 	if r.pending != nil {
 		t.keepProgress(r.pending)
 	}

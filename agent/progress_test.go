@@ -128,6 +128,64 @@ func TestSilenceEndsTheCall(t *testing.T) {
 	})
 }
 
+// After a silence the handler isn't called again, nothing is replied, and the circuit counts one failure.
+func TestNothingFollowsASilence(t *testing.T) {
+	busy := Transient(errors.New("busy"))
+	for name, ends := range map[string]func(ctx context.Context) (any, error){
+		"a failure":         func(context.Context) (any, error) { return nil, errors.New("lost") },
+		"a transient one":   func(context.Context) (any, error) { return nil, busy },
+		"no effect":         func(context.Context) (any, error) { return nil, NoEffect(busy) },
+		"an output":         func(context.Context) (any, error) { return 1, nil },
+		"work that goes on": func(context.Context) (any, error) { return nil, Pending(nil, time.Second) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newFakeSession()
+				var calls, dropped, opened atomic.Int32
+				stop := start(t, s, Config{Breaker: Breaker{Failures: 2},
+					Listener: Listener{Dropped: func(Request) { dropped.Add(1) }, CircuitChanged: func(string, string, string) { opened.Add(1) }},
+				}, func(ctx context.Context, _ Request) (any, error) {
+					calls.Add(1)
+					<-ctx.Done()
+					return ends(ctx)
+				})
+				s.deliver(beatingRecord(1, time.Now().Add(time.Minute), 10*time.Second, ""))
+				advance(30 * time.Second)
+				if calls.Load() != 1 || dropped.Load() != 1 || opened.Load() != 0 || s.outcome(testID(1)) != "" || s.calls().done[position{0, 1}] != 1 {
+					t.Errorf("%d calls, %d dropped, the circuit changed %d times, replied %q, done %v", calls.Load(), dropped.Load(), opened.Load(), s.outcome(testID(1)), s.calls().done)
+				}
+				stop()
+			})
+		})
+	}
+}
+
+// A silence may begin between two calls. The handler isn't called after it.
+func TestNoCallAfterASilence(t *testing.T) {
+	for name, err := range map[string]error{"pending": Pending(nil, time.Second), "transient": RetryAfter(errors.New("busy"), 15*time.Second)} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newFakeSession()
+				s.sendErr = func() error { return errSend }
+				from := time.Now()
+				var dropped atomic.Int32
+				stop := start(t, s, Config{Listener: Listener{Dropped: func(Request) { dropped.Add(1) }}}, func(context.Context, Request) (any, error) {
+					if d := time.Since(from); d >= 10*time.Second {
+						t.Errorf("called after %v", d)
+					}
+					return nil, err
+				})
+				s.deliver(beatingRecord(1, from.Add(time.Minute), 10*time.Second, ""))
+				advance(30 * time.Second)
+				if dropped.Load() != 1 || s.calls().done[position{0, 1}] != 1 {
+					t.Errorf("%d dropped, done %v", dropped.Load(), s.calls().done)
+				}
+				stop()
+			})
+		})
+	}
+}
+
 // Progress never waits for the broker. If no report is acknowledged for a heartbeat, the attempt is over.
 func TestProgressWhileTheBrokerIsUnavailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

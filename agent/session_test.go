@@ -24,6 +24,7 @@ type fakeSession struct {
 	ready  []events.Record
 	wake   chan struct{}
 	byID   map[string]time.Time // complete-by of each request
+	silent map[string]time.Time // when a silence can end each request with a heartbeat, at the earliest
 	at     map[position]string  // request of each record
 	paused bool
 	broken error // what Poll returns
@@ -84,7 +85,7 @@ func (s *movingSession) MayHaveStarted(_ int32, offset int64) bool {
 func newFakeSession() *fakeSession {
 	return &fakeSession{
 		sendDelay: func() time.Duration { return time.Millisecond }, sendErr: func() error { return nil },
-		wake: make(chan struct{}, 1), byID: map[string]time.Time{}, at: map[position]string{},
+		wake: make(chan struct{}, 1), byID: map[string]time.Time{}, silent: map[string]time.Time{}, at: map[position]string{},
 		sessionCalls: sessionCalls{replies: map[string]events.Record{}, done: map[position]int{}},
 	}
 }
@@ -106,6 +107,9 @@ func (s *fakeSession) deliver(recs ...events.Record) {
 		if q, err := events.DecodeRequest(&r); err == nil {
 			id := events.RequestID(q.Task, q.Ref)
 			s.byID[id], s.at[position{r.Partition, r.Offset}] = q.CompleteBy, id
+			if q.Heartbeat > 0 {
+				s.silent[id] = time.Now().Add(q.Heartbeat)
+			}
 		}
 	}
 	s.ready = append(s.ready, recs...)
@@ -188,7 +192,9 @@ func (s *fakeSession) Done(p int32, o int64) {
 	if !ok {
 		return // malformed
 	}
-	if _, acked := s.replies[id]; !acked && time.Now().Before(s.byID[id]) {
+	silentBy, beats := s.silent[id]
+	over := !time.Now().Before(s.byID[id]) || beats && !time.Now().Before(silentBy)
+	if _, acked := s.replies[id]; !acked && !over {
 		s.fault("%s: done %v before its time is over, and without a reply", id, time.Until(s.byID[id]))
 	}
 	if s.done[at] > 1 {
