@@ -22,6 +22,7 @@ const (
 	actReply                 // send decision.reply; the request is finished then
 	actDrop                  // send nothing, since complete-by or a silence has ended the attempt; the request is finished
 	actAbandon               // send nothing; another instance gets the request
+	actLeft                  // nothing: the request was abandoned
 )
 
 // decision is what follows from the state of an attempt.

@@ -92,6 +92,8 @@ func (t *execution) run() {
 		case actAbandon:
 			m.abandon(j)
 			return
+		case actLeft:
+			return
 		default:
 			panic(fmt.Sprintf("agent: move %d of request %s", n.action, j.req.ID))
 		}
@@ -143,8 +145,8 @@ func (t *execution) waitForNextCall(n decision, wake <-chan struct{}) decision {
 	if !t.waitUnwatched(n.until.Sub(t.clock.now()), wake) {
 		return decision{action: actAbandon}
 	}
-	if t.partitionLost() {
-		return decision{action: actAbandon}
+	if t.abandonIfLost(t.job) {
+		return decision{action: actLeft}
 	}
 	then := t.attempt.start(t.clock.now())
 	if t.silent() {
@@ -154,6 +156,9 @@ func (t *execution) waitForNextCall(n decision, wake <-chan struct{}) decision {
 		return then
 	}
 	if t.unparkUnwatched(t.req.CompleteBy.Sub(t.clock.now()) - tryDurationMin) {
+		if t.abandonIfLost(t.job) {
+			return decision{action: actLeft}
+		}
 		return t.attempt.start(t.clock.now())
 	}
 	if t.handling.Err() != nil {

@@ -233,7 +233,8 @@ func (m *membership) abandon(j job) {
 	m.cfg.Listener.Abandoned(j.req)
 }
 
-// abandonIfLost removes a request whose partition was reassigned, and reports whether it was.
+// abandonIfLost removes a request whose partition was reassigned, and reports whether it was. Both happen under the
+// lock: if the partition comes back, accept finds the request in progress only if it isn't removed.
 func (m *membership) abandonIfLost(j job) bool {
 	h, ok := m.session.(PartitionHolder)
 	if !ok {
