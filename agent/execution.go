@@ -161,7 +161,7 @@ func (t *execution) waitForNextCall(n decision, wake <-chan struct{}) decision {
 		}
 		return t.attempt.start(t.clock.now())
 	}
-	if t.handling.Err() != nil {
+	if t.isDraining() {
 		return decision{action: actAbandon}
 	}
 	return decision{action: actReply, reply: n.reply}
@@ -188,17 +188,26 @@ func (t *execution) partitionLost() bool {
 	return ok && h.HeldContext(t.at.partition).Err() != nil
 }
 
-// waitOrLeave waits for d or until wake is closed. False: the process leaves the group.
+// waitOrLeave waits for d or until wake is closed. False: the instance leaves the group.
 func (m *membership) waitOrLeave(d time.Duration, wake <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
 	case <-wake:
-	case <-m.handling.Done():
+	case <-m.draining:
 		return false
 	}
 	return true
+}
+
+func (m *membership) isDraining() bool {
+	select {
+	case <-m.draining:
+		return true
+	default:
+		return false
+	}
 }
 
 // silent reports whether a silence has ended the attempt.

@@ -33,6 +33,7 @@ type membership struct {
 	// parent of the sends' contexts and is done right before the session is closed.
 	handling context.Context
 	sending  context.Context
+	draining chan struct{} // closed by drain: requests that wait for their next call are abandoned
 
 	mu          sync.Mutex
 	requests    map[position]struct{} // queued or in progress
@@ -179,9 +180,10 @@ func (m *membership) popQueue() (job, bool) {
 	return j, true
 }
 
-// drain starts no further requests and waits for running ones, first for the grace. Then it cancels the
-// handlers' contexts and waits for returnTimeout. It returns the number of slots still used.
+// drain starts no further requests, abandons those that wait, and waits for running ones, first for the grace. Then
+// it cancels the handlers' contexts and waits for returnTimeout. It returns the number of slots still used.
 func (m *membership) drain(cancelHandlers context.CancelFunc) int {
+	close(m.draining)
 	m.mu.Lock()
 	m.closed = true
 	close(m.handoff) // polling is over, so accept sends no more

@@ -39,7 +39,7 @@ func (m *membership) releaseSlot() {
 // startWorker is separate from releaseSlot, which runs for each request, because its closure moves j to the heap.
 func (m *membership) startWorker(j job) { m.workers.Go(func() { m.runWorker(j) }) }
 
-// unpark gets a slot for a parked request within d. False: none was free, or the process leaves the group.
+// unpark gets a slot for a parked request within d. False: none was free, or the instance leaves the group.
 func (m *membership) unpark(d time.Duration) bool {
 	m.mu.Lock()
 	if m.slotsUsed < m.cfg.Concurrency {
