@@ -83,8 +83,9 @@ type Config struct {
 	// Clock estimates the brokers' clock; nil: time.Now.
 	Clock func() time.Time
 	// Concurrency limits the handlers that run at once, 1 to ConcurrencyMax; 0: DefaultConcurrency. In
-	// memory are at most as many more requests, and those of one Poll, that wait for their first call,
-	// and four times as many that wait for another call.
+	// memory are at most as many more requests, and those of one Poll, that wait for their first call.
+	// Requests that wait for another call are bounded, too: five times as many after a failure, four times as
+	// many for an open circuit, and 4,096 plus Concurrency whose work goes on elsewhere (Pending).
 	Concurrency int
 	// Grace is how long handlers may go on after Run's ctx is done. Then their contexts are
 	// cancelled. 0: DefaultGrace.

@@ -29,7 +29,7 @@ type execution struct {
 	job
 	clock    clock
 	attempt  attempt
-	hasSlot  bool      // false while it is parked
+	hasSlot  bool      // false while it is parked or waits for a slot
 	progress *progress // nil: the handler wasn't called yet
 	// loop is the worker's watchdog. It is suspended, by End and Begin, in code that may take any time.
 	loop *watchdog.Loop
@@ -46,9 +46,6 @@ func (m *membership) execute(j job, loop *watchdog.Loop) (placed bool) {
 	t.run()
 	t.endContext()
 	t.endProgress()
-	if !t.hasSlot {
-		m.endParked()
-	}
 	return t.hasSlot
 }
 
@@ -133,29 +130,17 @@ func (c *clock) now() time.Time {
 	return at
 }
 
-// waitForNextCall waits as n says, parked if possible, and decides what follows. For another call the request has a
-// slot again.
+// waitForNextCall parks the request, waits as n says, and decides what follows. For another call the request has a slot
+// again.
 func (t *execution) waitForNextCall(n decision, wake <-chan struct{}) decision {
-	if t.hasSlot {
-		t.hasSlot = !t.park()
+	if t.hasSlot = !t.park(n.wait); t.hasSlot {
+		return decision{action: actReply, reply: n.reply}
 	}
-	if t.hasSlot && n.forCircuit {
-		return decision{action: actReply, reply: n.reply} // it would block the slot for other downstreams
-	}
-	if !t.waitUnwatched(n.until.Sub(t.clock.now()), wake) {
-		return decision{action: actAbandon}
-	}
-	if t.abandonIfLost(t.job) {
-		return decision{action: actLeft}
-	}
-	then := t.attempt.start(t.clock.now())
-	if t.silent() {
-		then = decision{action: actDrop}
-	}
-	if then.action != actCall || t.hasSlot {
+	if then := t.waitParked(n, wake); then.action != actCall {
+		t.endParked(n.wait)
 		return then
 	}
-	if t.unparkUnwatched(t.req.CompleteBy.Sub(t.clock.now()) - tryDurationMin) {
+	if t.unparkUnwatched(n.wait, t.req.CompleteBy.Sub(t.clock.now())-tryDurationMin) {
 		if t.abandonIfLost(t.job) {
 			return decision{action: actLeft}
 		}
@@ -167,6 +152,19 @@ func (t *execution) waitForNextCall(n decision, wake <-chan struct{}) decision {
 	return decision{action: actReply, reply: n.reply}
 }
 
+// waitParked waits as n says and decides what follows.
+func (t *execution) waitParked(n decision, wake <-chan struct{}) decision {
+	switch {
+	case !t.waitUnwatched(n.until.Sub(t.clock.now()), wake):
+		return decision{action: actAbandon}
+	case t.abandonIfLost(t.job):
+		return decision{action: actLeft}
+	case t.silent():
+		return decision{action: actDrop}
+	}
+	return t.attempt.start(t.clock.now())
+}
+
 // waitUnwatched is waitOrLeave with the watchdog suspended.
 func (t *execution) waitUnwatched(d time.Duration, wake <-chan struct{}) bool {
 	t.loop.End()
@@ -175,10 +173,10 @@ func (t *execution) waitUnwatched(d time.Duration, wake <-chan struct{}) bool {
 }
 
 // unparkUnwatched is unpark with the watchdog suspended.
-func (t *execution) unparkUnwatched(d time.Duration) bool {
+func (t *execution) unparkUnwatched(from waitReason, d time.Duration) bool {
 	t.loop.End()
 	defer t.loop.Begin()
-	t.hasSlot = t.unpark(d)
+	t.hasSlot = t.unpark(from, d)
 	return t.hasSlot
 }
 

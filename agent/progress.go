@@ -59,6 +59,7 @@ func encodeProgress(value any) (json.RawMessage, error) {
 // Pending returns the error of a handler whose work goes on elsewhere. value is reported as by Progress. The handler is
 // called again with the same request after that time, and needs no slot of Config.Concurrency until then. If the process
 // ends meanwhile, another instance is called with the request. A value that Progress would refuse is reported as nil.
+// While 4,096 requests of an instance wait in this way, it starts no further ones.
 func Pending(value any, after time.Duration) error {
 	b, err := encodeProgress(value)
 	if err != nil {

@@ -317,6 +317,75 @@ func TestPending(t *testing.T) {
 	})
 }
 
+// Any number of pending requests wait without a slot. They are called when their time has come, and others are served.
+func TestPendingRequestsUseNoSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const pending = 100
+		s := newFakeSession()
+		var calls [pending]atomic.Int32
+		stop := start(t, s, Config{Concurrency: 2}, func(ctx context.Context, r Request) (any, error) {
+			n := number(r.Task)
+			if n >= pending || calls[n].Add(1) > 5 {
+				return completes(ctx, r)
+			}
+			return nil, Pending(nil, time.Second)
+		})
+		for n := range pending {
+			s.deliver(testRecord(n, time.Now().Add(time.Hour)))
+		}
+		advance(500 * time.Millisecond)
+		s.deliver(testRecord(pending, time.Now().Add(time.Hour)))
+		advance(100 * time.Millisecond)
+		if got := s.outcome(testID(pending)); got != "completed" {
+			t.Errorf("a request behind %d pending ones: %q", pending, got)
+		}
+		advance(9 * time.Second)
+		for n := range pending {
+			if got := s.outcome(testID(n)); got != "completed" || calls[n].Load() != 6 {
+				t.Errorf("o-%d: %q after %d calls", n, got, calls[n].Load())
+			}
+		}
+		stop()
+	})
+}
+
+// The number of pending requests in memory is bounded: the rest stays at the broker until some have ended.
+func TestPendingRequestsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const more = 1000
+		s := newFakeSession()
+		s.sendDelay = func() time.Duration { return 0 }
+		var calls atomic.Int32
+		var ended atomic.Bool
+		cfg := Config{}
+		stop := start(t, s, cfg, func(ctx context.Context, r Request) (any, error) {
+			calls.Add(1)
+			if ended.Load() {
+				return completes(ctx, r)
+			}
+			return nil, Pending(nil, time.Minute)
+		})
+		for n := range pendingMax + more {
+			s.deliver(testRecord(n, time.Now().Add(time.Hour)))
+		}
+		advance(time.Second)
+		if n := calls.Load(); n < pendingMax || n > pendingMax+DefaultConcurrency {
+			t.Errorf("%d requests were started, want %d", n, pendingMax)
+		}
+		s.mu.Lock()
+		if left := len(s.ready); left < more-3*DefaultConcurrency {
+			t.Errorf("%d requests are still at the broker", left)
+		}
+		s.mu.Unlock()
+		ended.Store(true)
+		advance(5 * time.Minute)
+		if n := len(s.calls().replies); n != pendingMax+more {
+			t.Errorf("%d replies, want %d", n, pendingMax+more)
+		}
+		stop()
+	})
+}
+
 // A pending request is left to another instance when the process ends, and is dropped silently at complete-by.
 func TestPendingEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
