@@ -20,6 +20,7 @@
 //   - An offset is committed only if every request below it is Done. Requests that are Done above it are not delivered to
 //     the next owner again, as far as 4096 bytes of metadata can list them.
 //   - A reply that was not sent at its context's deadline is never written.
+//   - A partition that is unavailable delays no reply to another one.
 //   - A reply of SendAsOwner is written before another member gets the request's partition, or never, and the next
 //     owner doesn't get its request.
 //
@@ -34,5 +35,6 @@
 // # Not obvious
 //
 //   - The client checks only the context of a batch's first record, and fails the whole buffer of its partition with it.
-//     So a session sends replies in flights with one context each.
+//     So a session sends replies in flights with one context each, one at a time for each partition. lanes.go chooses
+//     the partition of a reply before the client gets it.
 package agentsession

@@ -15,16 +15,17 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// repliesPerFlight is the maximum number of replies that are handed to the client at once.
+// repliesPerFlight is the maximum number of replies to a partition that are handed to the client at once.
 const repliesPerFlight = 1024
 
-// replies hands replies to the client in flights, one at a time. When a flight ends, the next takes all waiting
-// replies. So a fast broker gets each reply at once, and a slow one gets larger flights.
+// replies hands replies to the client in flights, one at a time for each partition. When a flight ends, the next takes
+// all waiting replies of its partition. So a fast broker gets each reply at once, and a slow one gets larger flights. A
+// partition that is unavailable delays no reply to another.
 //
 // The client can't cancel a single record: it checks only the context of a batch's first record, and if that has ended
 // it fails every record that waits for the same partition. So replies wait here, where one that expires is dropped
 // alone. A flight's deadline is the earliest deadline of its replies; those with time left are sent again. Two flights
-// at once could share a batch, and so the context of one of them.
+// to one partition could share a batch, and so the context of one of them. See lane.
 //
 // A topic that refuses a batch as too large gets smaller ones (see producer_split.go). While it is narrow, its part of
 // a flight fits into one batch, or is a single reply. A reply that is refused although it was sent alone is too large
@@ -42,16 +43,17 @@ type replies struct {
 	// pool has replies whose result was received: nothing else refers to them.
 	pool sync.Pool
 
-	mu      sync.Mutex
-	waiting []*reply
-	current *flight // nil: none is in progress
-	narrow  kafka.NarrowTopics
+	mu     sync.Mutex
+	lanes  map[kafka.TopicPartition]*lane
+	topics map[string]*replyTopic
+	narrow kafka.NarrowTopics
 }
 
 // reply is a reply that a call of Send waits for.
 type reply struct {
 	ctx        context.Context
 	record     kgo.Record
+	partition  int32           // that the caller has chosen; negative: by the key
 	owner      *ownedPartition // of SendAsOwner: it isn't sent once the partition is lost; else nil
 	offset     int64           // of SendAsOwner: that of the request
 	bytesMin   int             // its size before compression
@@ -70,6 +72,7 @@ func (q *replies) newReply(ctx context.Context, rec *events.Record) *reply {
 	}
 	p.ctx, p.bytesMin, p.bytesMax = ctx, kafka.RecordBytesMin(rec), kafka.RecordBytesMax(rec)
 	kafka.FillKgo(&p.record, rec)
+	p.partition = p.record.Partition
 	return p
 }
 
@@ -89,9 +92,9 @@ func (q *replies) send(ctx context.Context, rec *events.Record, owner *ownedPart
 		q.mu.Unlock()
 		return <-p.result
 	}
-	q.waiting = append(q.waiting, p)
+	at := q.enqueue(p)
 	q.mu.Unlock()
-	q.startFlight()
+	q.startFlight(at)
 	select {
 	case err := <-p.result:
 		q.release(p)
@@ -106,30 +109,14 @@ func (q *replies) send(ctx context.Context, rec *events.Record, owner *ownedPart
 	}
 }
 
-// startFlight starts a flight if none is in progress and replies wait.
-func (q *replies) startFlight() {
-	q.mu.Lock()
-	var boarded []*reply
-	if q.current == nil {
-		if boarded = q.takeWaiting(); len(boarded) > 0 {
-			q.current = newFlight(q, boarded)
-		}
-	}
-	f := q.current
-	q.mu.Unlock()
-	if len(boarded) > 0 {
-		f.produce(boarded)
-	}
-}
-
-// takeWaiting removes waiting replies for the next flight. It drops those whose deadline has passed: their Send has
+// takeWaiting removes waiting replies of a lane for its next flight. It drops those whose deadline has passed: their Send has
 // returned. It fails those whose owner has lost the partition.
-func (q *replies) takeWaiting() []*reply {
+func (q *replies) takeWaiting(l *lane) []*reply {
 	var boarded []*reply
 	q.narrow.DropExpired(time.Now())
 	n, bytes := 0, kafka.BatchOverhead
-	for ; n < len(q.waiting) && len(boarded) < repliesPerFlight; n++ {
-		p := q.waiting[n]
+	for ; n < len(l.waiting) && len(boarded) < repliesPerFlight; n++ {
+		p := l.waiting[n]
 		if deadlineError(p.ctx) != nil || q.failIfLost(p) {
 			continue
 		}
@@ -140,8 +127,8 @@ func (q *replies) takeWaiting() []*reply {
 		}
 		boarded = append(boarded, p)
 	}
-	if q.waiting = q.waiting[n:]; len(q.waiting) == 0 {
-		q.waiting = nil
+	if l.waiting = l.waiting[n:]; len(l.waiting) == 0 {
+		l.waiting = nil
 	}
 	return boarded
 }
@@ -156,21 +143,24 @@ func (q *replies) failIfLost(p *reply) bool {
 }
 
 // withdraw fails the waiting replies whose owner has lost the partition. Such a reply that comes later fails, too. It
-// returns a channel that is closed when those in flight have their results; nil: none is in flight.
-func (q *replies) withdraw() (landed <-chan struct{}) {
+// returns channels that are closed when those in flight have their results.
+func (q *replies) withdraw() (landed []<-chan struct{}) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.waiting = slices.DeleteFunc(q.waiting, q.failIfLost)
-	if q.current != nil && q.current.hasLostOwner() {
-		return q.current.landed
+	for _, l := range q.lanes {
+		l.waiting = slices.DeleteFunc(l.waiting, q.failIfLost)
+		if l.flight != nil && l.flight.hasLostOwner() {
+			landed = append(landed, l.flight.landed)
+		}
 	}
-	return nil
+	return landed
 }
 
 // flight is a set of replies that were handed to the client at once. It ends when the last of them has a result.
 type flight struct {
 	of     *replies
-	ctx    context.Context // ends at by
+	to     kafka.TopicPartition // its lane
+	ctx    context.Context      // ends at by
 	cancel context.CancelFunc
 	by     time.Time // the earliest deadline of its replies; zero: none has one
 	sent   time.Time
@@ -181,16 +171,15 @@ type flight struct {
 	mu            sync.Mutex
 	left          int
 	clockObserved bool // the clock observed an acknowledged record of it
-	// recreated is the topic that was recreated, so that the client knows the id of the deleted one; empty: none.
-	recreated string
-	resend    []*reply
+	recreated     bool // its topic was recreated: the client knows the id of the deleted one
+	resend        []*reply
 	// tooLarge are replies that were refused as too large: the only one of the flight, or some that may have shared a
 	// batch.
 	tooLarge []*reply
 }
 
-func newFlight(q *replies, boarded []*reply) *flight {
-	f := &flight{of: q, left: len(boarded), alone: len(boarded) == 1, by: earliestDeadline(boarded)}
+func newFlight(q *replies, to kafka.TopicPartition, boarded []*reply) *flight {
+	f := &flight{of: q, to: to, left: len(boarded), alone: len(boarded) == 1, by: earliestDeadline(boarded)}
 	f.ctx, f.cancel = flightContext(f.by)
 	for _, p := range boarded {
 		if p.flight = f; p.owner != nil {
@@ -227,7 +216,7 @@ func (f *flight) onProduced(p *reply, r *kgo.Record, err error) {
 		f.of.onOwnersReply(p.owner, p.offset)
 	}
 	if kafka.IsRecreated(err) {
-		f.recreated = r.Topic
+		f.recreated = true
 	}
 	switch {
 	case kafka.IsTooLarge(err):
@@ -248,7 +237,7 @@ func (f *flight) end() {
 	if len(f.tooLarge) > 0 {
 		f.resend = append(f.of.narrowTopic(f.tooLarge, f.alone), f.resend...)
 	}
-	f.of.endFlight(f.resend, f.recreated)
+	f.of.endFlight(f)
 }
 
 // narrowTopic reduces the flights to a topic that refused replies as too large, and returns the replies to send again.
@@ -271,29 +260,6 @@ func (q *replies) narrowTopic(large []*reply, alone bool) (again []*reply) {
 	p := large[0]
 	p.result <- &kafka.TooLargeError{Topic: topic, Bytes: p.bytesMin, Max: known.MaxBytes, Err: kerr.MessageTooLarge}
 	return nil
-}
-
-// endFlight queues the replies with time left before all others and starts the next flight. The client forgets a
-// recreated topic here, because no record of it is in flight.
-func (q *replies) endFlight(again []*reply, remade string) {
-	if remade != "" {
-		q.cl.PurgeTopicsFromProducing(remade)
-	}
-	for _, p := range again {
-		// The client has set fields of a record that it failed.
-		r := &p.record
-		*r = kgo.Record{Topic: r.Topic, Partition: r.Partition, Key: r.Key, Value: r.Value, Headers: r.Headers}
-	}
-	q.mu.Lock()
-	if q.current.landed != nil {
-		close(q.current.landed)
-	}
-	q.current = nil
-	if len(again) > 0 {
-		q.waiting = append(again, q.waiting...)
-	}
-	q.mu.Unlock()
-	q.startFlight()
 }
 
 // flightContext returns a context with the deadline by; zero: none.

@@ -160,6 +160,7 @@ func Open(ctx context.Context, cfg Config) (*Session, error) {
 	s := &Session{cfg: cfg, topicID: id, owned: make(map[int32]*ownedPartition), fromOldTopic: map[int32]bool{}, quarantines: groupmember.Quarantines{}, committing: make(chan struct{}, 1),
 		commitNow: make(chan struct{}, 1), tail: brokerclock.NewTail(cfg.Clock, cfg.Namespace)}
 	s.replies.now, s.replies.narrow = cfg.Clock.ProcessNow, kafka.NarrowTopics{}
+	s.replies.lanes, s.replies.topics = map[kafka.TopicPartition]*lane{}, map[string]*replyTopic{}
 	s.replies.maxBytes = func(topic string) int { return kafka.TopicMaxMessageBytes(s.life, s.cl, topic) }
 	s.replies.onAcknowledged = func(r *kgo.Record, sent time.Time) { s.written.Observe(r, sent) }
 	s.replies.onOwnersReply = func(o *ownedPartition, offset int64) {
@@ -202,6 +203,7 @@ func requireTopic(ctx context.Context, c kafka.Config, topic string) (id string,
 
 func (s *Session) options() []kgo.Opt {
 	opts := append(kafka.ProduceOptions(),
+		kgo.RecordPartitioner(s.replies.partitioner()),
 		kgo.WithHooks(s.tail),
 		kgo.ConsumerGroup(s.cfg.Group),
 		kgo.ConsumeTopics(s.cfg.Topic),
@@ -585,16 +587,15 @@ func (s *Session) revokeTimeout() time.Duration {
 // It waits for those in flight.
 func (s *Session) stopOwnersReplies(ctx context.Context, ps []int32) {
 	s.endContexts(ps)
-	landed := s.replies.withdraw()
-	if landed == nil {
-		return
-	}
 	ctx, cancel := context.WithTimeout(ctx, s.revokeTimeout()/ownersReplyShare)
 	defer cancel()
-	select {
-	case <-landed:
-	case <-ctx.Done():
-		s.report(fmt.Errorf("replies of %s that report no effect are still being sent; their partitions are reassigned: %w", s.cfg.Group, ctx.Err()))
+	for _, landed := range s.replies.withdraw() {
+		select {
+		case <-landed:
+		case <-ctx.Done():
+			s.report(fmt.Errorf("replies of %s that report no effect are still being sent; their partitions are reassigned: %w", s.cfg.Group, ctx.Err()))
+			return
+		}
 	}
 }
 
