@@ -23,6 +23,7 @@
 //   - A partition that is unavailable delays no reply to another one.
 //   - A reply of SendAsOwner is written before another member gets the request's partition, or never, and the next
 //     owner doesn't get its request.
+//   - Each assigned partition is read. If its committed offset can't be fetched, the member joins again.
 //
 // # What is not guaranteed
 //

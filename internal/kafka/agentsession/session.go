@@ -138,6 +138,8 @@ type ownedPartition struct {
 	// offset and metadata are those of the last commit.
 	offset   int64
 	metadata string
+	// fetched: the committed offset was fetched, so that the client reads the partition.
+	fetched bool
 }
 
 // Open joins the group. It returns before partitions are assigned. ctx bounds the check that the brokers are
@@ -498,26 +500,54 @@ func (s *Session) onAssigned(_ context.Context, cl *kgo.Client, added map[string
 	s.cfg.Listener.Assigned(ps)
 }
 
-// onOffsetsFetched runs after onAssigned and before the first fetch.
+// onOffsetsFetched runs after onAssigned and before the first fetch. Its error ends the client's session in the group, and
+// the member joins again. The client would leave out a partition whose offset it didn't get, and never read it.
 func (s *Session) onOffsetsFetched(_ context.Context, _ *kgo.Client, resp *kmsg.OffsetFetchResponse) error {
+	var errs []error
 	for _, g := range resp.Groups {
 		for _, t := range g.Topics {
 			for _, p := range t.Partitions {
-				s.restoreTracker(p.Partition, p.ErrorCode, p.Offset, p.Metadata)
+				errs = append(errs, s.restoreTracker(p.Partition, p.ErrorCode, p.Offset, p.Metadata))
 			}
 		}
 	}
 	for _, t := range resp.Topics { // versions before 8 have a single group
 		for _, p := range t.Partitions {
-			s.restoreTracker(p.Partition, p.ErrorCode, p.Offset, p.Metadata)
+			errs = append(errs, s.restoreTracker(p.Partition, p.ErrorCode, p.Offset, p.Metadata))
+		}
+	}
+	return cmp.Or(errors.Join(errs...), s.checkFetched())
+}
+
+// checkFetched returns an error if a partition has no fetched offset.
+func (s *Session) checkFetched() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for p, o := range s.owned {
+		if !o.fetched {
+			return fmt.Errorf("the offset of %s/%d was not fetched", s.cfg.Topic, p)
 		}
 	}
 	return nil
 }
 
-func (s *Session) restoreTracker(partition int32, code int16, offset int64, metadata *string) {
-	if code != 0 || offset < 0 {
-		return // the client retries errors; without a commit there is no state to restore
+// restoreTracker restores the state of a partition from its last commit. The error is that of fetching it.
+func (s *Session) restoreTracker(partition int32, code int16, offset int64, metadata *string) error {
+	if err := kerr.ErrorForCode(code); err != nil {
+		return fmt.Errorf("fetch the offset of %s/%d: %w", s.cfg.Topic, partition, err)
+	}
+	s.restoreCommit(partition, offset, metadata)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := s.owned[partition]; o != nil {
+		o.fetched = true
+	}
+	return nil
+}
+
+func (s *Session) restoreCommit(partition int32, offset int64, metadata *string) {
+	if offset < 0 {
+		return // without a commit there is no state to restore
 	}
 	text := ""
 	if metadata != nil {
