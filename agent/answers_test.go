@@ -60,6 +60,33 @@ func TestReplyWithoutEffectIsNotSentAfterReassignment(t *testing.T) {
 	}
 }
 
+// A reply without effect that is being sent is withdrawn when its partition is reassigned. The request is left to the
+// new owner.
+func TestReplyWithoutEffectIsSentAsOwner(t *testing.T) {
+	for n, want := range []string{"completed", "failed", "", ""} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &movingSession{fakeSession: newFakeSession()}
+			s.sendDelay = func() time.Duration { return time.Second }
+			held, lose := context.WithCancel(t.Context())
+			s.held.Store(&held)
+			var abandoned, failed atomic.Int32
+			stop := start(t, s.fakeSession, Config{
+				Open:     func(context.Context) (Session, error) { return s, nil },
+				Listener: Listener{Abandoned: func(Request) { abandoned.Add(1) }, SendFailed: func(Request, error) { failed.Add(1) }},
+			}, endsAs)
+			s.deliver(testRecord(n, time.Now().Add(time.Minute)))
+			advance(1500 * time.Millisecond) // the reply is being sent
+			lose()
+			advance(time.Second)
+			stop()
+			withdrawn := want == ""
+			if s.outcome(testID(n)) != want || (s.asOwner.Load() == 1) != withdrawn || (abandoned.Load() == 1) != withdrawn || failed.Load() != 0 {
+				t.Errorf("ending %d: %q, want %q; %d sent as owner, %d abandoned, %d sends failed", n, s.outcome(testID(n)), want, s.asOwner.Load(), abandoned.Load(), failed.Load())
+			}
+		})
+	}
+}
+
 // A previous owner of the partition may have started an attempt and died, so a failure here has an unknown effect. The
 // same holds for an attempt that was started here before the partition was reassigned and came back.
 func TestFailureHasUnknownEffectIfAnotherMayHaveStarted(t *testing.T) {

@@ -20,17 +20,28 @@ const (
 	actCall    action = iota // call the handler
 	actWait                  // wait until decision.until, then ask start
 	actReply                 // send decision.reply; the request is finished then
-	actDrop                  // send nothing, since complete-by is over; the request is finished
+	actDrop                  // send nothing, since complete-by or a silence has ended the attempt; the request is finished
 	actAbandon               // send nothing; another instance gets the request
+	actLeft                  // nothing: the request was abandoned
 )
 
 // decision is what follows from the state of an attempt.
 type decision struct {
-	action     action
-	until      time.Time    // of actWait
-	reply      events.Reply // of actReply; of actWait, the reply if the request can't wait or can't be called afterwards
-	forCircuit bool         // of actWait: a circuit is open
+	action action
+	until  time.Time    // of actWait
+	reply  events.Reply // of actReply; of actWait, the reply if the request can't wait or can't be called afterwards
+	wait   waitReason   // of actWait
 }
+
+// waitReason is what a request waits for before its next call.
+type waitReason uint8
+
+const (
+	waitBackoff waitReason = iota // a call failed
+	waitCircuit                   // a circuit is open
+	waitPending                   // the work goes on elsewhere
+	waitReasons                   // the number of reasons
+)
 
 // attempt is the state of a request between its calls.
 type attempt struct {
@@ -89,7 +100,7 @@ func (a attempt) afterPending(p *PendingError, now time.Time, leaving bool) (att
 		return a, decision{action: actAbandon}
 	}
 	n := a.failedReply(0)
-	n.action, n.until = actWait, now.Add(p.After)
+	n.action, n.until, n.wait = actWait, now.Add(p.After), waitPending
 	if n.until.After(a.req.CompleteBy) {
 		n.until = a.req.CompleteBy
 	}
@@ -110,7 +121,9 @@ func (a attempt) circuitOpen(openFor time.Duration, downstream string, now time.
 		later = 0 // it was called, so the attempt must count: see events.Run.Defers
 	}
 	n := a.waitOrFail(openFor, later, now)
-	n.forCircuit = n.action == actWait
+	if n.wait = waitCircuit; a.pending {
+		n.wait = waitPending // it isn't refused for lack of room: its work goes on
+	}
 	return a, n
 }
 

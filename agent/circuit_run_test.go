@@ -190,6 +190,46 @@ func TestWaitingReleasesTheSlot(t *testing.T) {
 	})
 }
 
+// Requests that wait for a backoff use no slots, even if they are many. Requests that were not started wait then, and
+// those whose backoff is over are called.
+func TestBackoffsUseNoSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const requests = 40
+		s := newFakeSession()
+		var first, second atomic.Int32
+		var called [requests]atomic.Bool
+		stop := start(t, s, Config{Concurrency: 2, Breaker: Breaker{Failures: 1000}}, func(_ context.Context, r Request) (any, error) {
+			n := number(r.Task)
+			if called[n].Swap(true) {
+				second.Add(1)
+				return nil, nil
+			}
+			first.Add(1)
+			wait := time.Second
+			if n >= parkedPerSlot*2 {
+				wait = 10 * time.Minute // the last to be started
+			}
+			return nil, RetryAfter(errors.New("busy"), wait)
+		})
+		for n := range requests {
+			s.deliver(testRecord(n, time.Now().Add(time.Hour)))
+		}
+		advance(500 * time.Millisecond)
+		if n := first.Load(); n < parkedPerSlot*2 || n > parkedPerSlot*2+2 {
+			t.Errorf("%d requests were started, want about %d", n, parkedPerSlot*2)
+		}
+		advance(time.Second)
+		if n := second.Load(); n != parkedPerSlot*2 {
+			t.Errorf("%d of %d requests were called after their backoff", n, parkedPerSlot*2)
+		}
+		advance(59 * time.Minute)
+		if n := len(s.calls().replies); n != requests {
+			t.Errorf("%d of %d requests were replied", n, requests)
+		}
+		stop()
+	})
+}
+
 // The number of requests that wait for a circuit is bounded. Further requests are replied with retry-after.
 func TestWaitsForACircuitAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

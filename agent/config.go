@@ -57,6 +57,10 @@ type PartitionHolder interface {
 	// and died before it replied. Its calls may have had an effect, so a failure of this instance is not
 	// reported as one without effect.
 	MayHaveStarted(partition int32, offset int64) bool
+	// SendAsOwner is Send for a reply that reports no effect to the request at offset of partition. It sends nothing once
+	// the partition was reassigned. It must not let another instance have the partition while the reply may still be
+	// written. An acknowledged reply counts as Done, so that no other instance gets the request.
+	SendAsOwner(ctx context.Context, partition int32, offset int64, rec events.Record) error
 }
 
 // CircuitReporter is a Session that shows operators the state of the agent's circuits.
@@ -79,8 +83,9 @@ type Config struct {
 	// Clock estimates the brokers' clock; nil: time.Now.
 	Clock func() time.Time
 	// Concurrency limits the handlers that run at once, 1 to ConcurrencyMax; 0: DefaultConcurrency. In
-	// memory are at most as many more requests, and those of one Poll, that wait for their first call,
-	// and four times as many that wait for another call.
+	// memory are at most as many more requests, and those of one Poll, that wait for their first call.
+	// Requests that wait for another call are bounded, too: five times as many after a failure, four times as
+	// many for an open circuit, and 4,096 plus Concurrency whose work goes on elsewhere (Pending).
 	Concurrency int
 	// Grace is how long handlers may go on after Run's ctx is done. Then their contexts are
 	// cancelled. 0: DefaultGrace.

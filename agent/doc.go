@@ -9,20 +9,21 @@
 //		transient, and time is left  -> back off and call again
 //		reply, acknowledged          -> commit the request's offset
 //		complete-by passes meanwhile -> send nothing; commit the offset
+//		no progress in a heartbeat   -> the same
 //	}
 //
 // # Guarantees
 //
 //   - No reply is sent at or after complete-by. The clock is read right before each send, whose context is
 //     done at complete-by.
-//   - A request's offset is committed only after its reply was acknowledged or its complete-by is over. If the
-//     process dies before, another instance gets the request.
+//   - A request's offset is committed only after its reply was acknowledged, or its attempt was ended by complete-by or
+//     by a silence of a whole heartbeat. If the process dies before, another instance gets the request.
 //   - At most Config.Concurrency handlers run at once, including those that ignore their context.
 //   - A rejection means that the attempt had no effect. If an earlier call of the same attempt may have had one,
 //     the rejection is replied as failed with unknown effect, so that the scheduler can undo it.
 //   - A reply without effect (a rejection, or a failure with effect none) is not sent once the request's partition
-//     was reassigned, because the new owner may be calling the handler. After it was acknowledged, the offset is
-//     committed at once.
+//     was reassigned, because the new owner may be calling the handler. A rebalance waits for the acknowledgement of
+//     one that is being sent. After it was acknowledged, the offset is committed at once.
 //   - A failure is not replied as one without effect if a previous owner of the partition may have started the
 //     request and died during the call.
 //

@@ -29,7 +29,7 @@ type execution struct {
 	job
 	clock    clock
 	attempt  attempt
-	hasSlot  bool      // false while it is parked
+	hasSlot  bool      // false while it is parked or waits for a slot
 	progress *progress // nil: the handler wasn't called yet
 	// loop is the worker's watchdog. It is suspended, by End and Begin, in code that may take any time.
 	loop *watchdog.Loop
@@ -46,9 +46,6 @@ func (m *membership) execute(j job, loop *watchdog.Loop) (placed bool) {
 	t.run()
 	t.endContext()
 	t.endProgress()
-	if !t.hasSlot {
-		m.endParked()
-	}
 	return t.hasSlot
 }
 
@@ -92,6 +89,8 @@ func (t *execution) run() {
 		case actAbandon:
 			m.abandon(j)
 			return
+		case actLeft:
+			return
 		default:
 			panic(fmt.Sprintf("agent: move %d of request %s", n.action, j.req.ID))
 		}
@@ -131,32 +130,39 @@ func (c *clock) now() time.Time {
 	return at
 }
 
-// waitForNextCall waits as n says, parked if possible, and decides what follows. For another call the request has a
-// slot again.
+// waitForNextCall parks the request, waits as n says, and decides what follows. For another call the request has a slot
+// again.
 func (t *execution) waitForNextCall(n decision, wake <-chan struct{}) decision {
-	if t.hasSlot {
-		t.hasSlot = !t.park()
+	if t.hasSlot = !t.park(n.wait); t.hasSlot {
+		return decision{action: actReply, reply: n.reply}
 	}
-	if t.hasSlot && n.forCircuit {
-		return decision{action: actReply, reply: n.reply} // it would block the slot for other downstreams
-	}
-	if !t.waitUnwatched(n.until.Sub(t.clock.now()), wake) {
-		return decision{action: actAbandon}
-	}
-	if t.partitionLost() {
-		return decision{action: actAbandon}
-	}
-	then := t.attempt.start(t.clock.now())
-	if then.action != actCall || t.hasSlot {
+	if then := t.waitParked(n, wake); then.action != actCall {
+		t.endParked(n.wait)
 		return then
 	}
-	if t.unparkUnwatched(t.req.CompleteBy.Sub(t.clock.now()) - tryDurationMin) {
+	if t.unparkUnwatched(n.wait, t.req.CompleteBy.Sub(t.clock.now())-tryDurationMin) {
+		if t.abandonIfLost(t.job) {
+			return decision{action: actLeft}
+		}
 		return t.attempt.start(t.clock.now())
 	}
-	if t.handling.Err() != nil {
+	if t.isDraining() {
 		return decision{action: actAbandon}
 	}
 	return decision{action: actReply, reply: n.reply}
+}
+
+// waitParked waits as n says and decides what follows.
+func (t *execution) waitParked(n decision, wake <-chan struct{}) decision {
+	switch {
+	case !t.waitUnwatched(n.until.Sub(t.clock.now()), wake):
+		return decision{action: actAbandon}
+	case t.abandonIfLost(t.job):
+		return decision{action: actLeft}
+	case t.silent():
+		return decision{action: actDrop}
+	}
+	return t.attempt.start(t.clock.now())
 }
 
 // waitUnwatched is waitOrLeave with the watchdog suspended.
@@ -167,10 +173,10 @@ func (t *execution) waitUnwatched(d time.Duration, wake <-chan struct{}) bool {
 }
 
 // unparkUnwatched is unpark with the watchdog suspended.
-func (t *execution) unparkUnwatched(d time.Duration) bool {
+func (t *execution) unparkUnwatched(from waitReason, d time.Duration) bool {
 	t.loop.End()
 	defer t.loop.Begin()
-	t.hasSlot = t.unpark(d)
+	t.hasSlot = t.unpark(from, d)
 	return t.hasSlot
 }
 
@@ -180,22 +186,38 @@ func (t *execution) partitionLost() bool {
 	return ok && h.HeldContext(t.at.partition).Err() != nil
 }
 
-// waitOrLeave waits for d or until wake is closed. False: the process leaves the group.
+// waitOrLeave waits for d or until wake is closed. False: the instance leaves the group.
 func (m *membership) waitOrLeave(d time.Duration, wake <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
 	case <-wake:
-	case <-m.handling.Done():
+	case <-m.draining:
 		return false
 	}
 	return true
 }
 
-// call asks the circuit and calls the handler once. If overran isn't nil, the handler had not returned at
-// complete-by; overran receives its result. wake, if not nil, is closed when the circuit changes.
+func (m *membership) isDraining() bool {
+	select {
+	case <-m.draining:
+		return true
+	default:
+		return false
+	}
+}
+
+// silent reports whether a silence has ended the attempt.
+func (t *execution) silent() bool { return t.progress != nil && t.progress.silent() }
+
+// call asks the circuit and calls the handler once. After a silence it doesn't call, and ignores the result of the call
+// that was silent. If overran isn't nil, the handler had not returned at complete-by; overran receives its result.
+// wake, if not nil, is closed when the circuit changes.
 func (t *execution) call(now time.Time) (n decision, wake <-chan struct{}, overran <-chan result) {
+	if t.silent() {
+		return decision{action: actDrop}, nil, nil
+	}
 	a := t.attempt
 	t.loop.End()
 	name, fail := t.downstreamOf(*a.req)
@@ -225,6 +247,9 @@ func (t *execution) call(now time.Time) (n decision, wake <-chan struct{}, overr
 	leaving := t.handling.Err() != nil
 	verdict(k.classify(finishedCall{result: r, took: time.Since(from), left: left, leaving: leaving}))
 	now = t.clock.now()
+	if t.silent() {
+		return decision{action: actDrop}, nil, nil
+	}
 	if r.pending != nil {
 		t.keepProgress(r.pending)
 	}
@@ -324,7 +349,8 @@ func (m *membership) callHandler(ctx context.Context, r Request, returned chan<-
 //
 // A reply without effect must come from the last instance that works on the attempt:
 //
-//   - It is not sent once the partition was reassigned, because the new owner may be calling the handler.
+//   - It is not sent once the partition was reassigned, because the new owner may be calling the handler. See
+//     PartitionHolder.SendAsOwner.
 //   - After it is acknowledged, its offset is committed at once. Otherwise another instance would repeat the
 //     attempt if this process dies.
 //   - A failure without effect only covers the calls of this instance. If a previous owner may have started the
@@ -346,7 +372,7 @@ func (t *execution) sendReply(reply events.Reply) {
 			reply.Effect = events.EffectUnknown
 			rec = t.replyRecord(&t.req, &reply)
 		}
-		err := t.send(rec, left)
+		err := t.send(rec, left, reportsNoEffect(&reply))
 		if smaller, is := shrinkReply(&reply, err, large); is {
 			t.cfg.Listener.SendFailed(t.req, err)
 			reply, rec, large = smaller, t.replyRecord(&t.req, &smaller), true
@@ -367,6 +393,9 @@ func (t *execution) sendReply(reply events.Reply) {
 		}
 		if errors.Is(t.ctx.Err(), context.Canceled) && t.sending.Err() == nil {
 			continue // the grace is over, which ends the call's context; replies may be sent until sending is done
+		}
+		if reportsNoEffect(&reply) && t.partitionLost() {
+			continue
 		}
 		t.cfg.Listener.SendFailed(t.req, err)
 		if !t.waitToResendUnwatched(min(wait, t.req.CompleteBy.Sub(t.clock.now()))) {
@@ -435,13 +464,18 @@ func (m *membership) waitToResend(d time.Duration) bool {
 }
 
 // send sends within left. It reuses the context of the call if that ends in time: a new one would cost as
-// much as the call.
-func (t *execution) send(rec events.Record, left time.Duration) error {
+// much as the call. noEffect: the reply reports no effect.
+func (t *execution) send(rec events.Record, left time.Duration, noEffect bool) error {
 	if !t.contextEndsWithin(left) {
 		t.beginContext(t.sending, left)
 	}
 	t.loop.End()
-	err := t.session.Send(t.ctx, rec)
+	var err error
+	if h, ok := t.session.(PartitionHolder); ok && noEffect {
+		err = h.SendAsOwner(t.ctx, t.at.partition, t.at.offset, rec)
+	} else {
+		err = t.session.Send(t.ctx, rec)
+	}
 	t.loop.Begin()
 	if err != nil {
 		return fmt.Errorf("agent: send a reply: %w", errors.Join(err, t.ctx.Err()))

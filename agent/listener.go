@@ -26,7 +26,8 @@ type Listener struct {
 	Progressed func(r Request)
 	// Late: complete-by was over, for the duration by, before the request could be started.
 	Late func(r Request, by time.Duration)
-	// Dropped: complete-by passed before a reply was acknowledged; nothing more is sent.
+	// Dropped: complete-by passed before a reply was acknowledged, or no progress was acknowledged for a heartbeat.
+	// Nothing more is sent.
 	Dropped func(r Request)
 	// Overran: the handler had not returned at complete-by. It counts towards Config.Concurrency until
 	// it returns. Dropped follows.

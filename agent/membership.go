@@ -33,14 +33,15 @@ type membership struct {
 	// parent of the sends' contexts and is done right before the session is closed.
 	handling context.Context
 	sending  context.Context
+	draining chan struct{} // closed by drain: requests that wait for their next call are abandoned
 
 	mu          sync.Mutex
 	requests    map[position]struct{} // queued or in progress
 	queue       []job                 // at most Concurrency, and the records of one Poll
 	slotsUsed   int                   // at most Concurrency
 	idleWorkers int                   // workers that wait for a job, at most Concurrency
-	parked      int                   // requests that wait without a slot: see park
-	// slotWaiters are the parked requests that wait for a slot. Closing the channel gives it to them.
+	parked      [waitReasons]int      // requests that wait for their next call, without a slot: see park
+	// slotWaiters are requests that were parked and wait for a slot. Closing the channel gives it to them.
 	slotWaiters []chan struct{}
 	handoff     chan job // to an idle worker
 	paused      bool
@@ -49,10 +50,10 @@ type membership struct {
 	workers     sync.WaitGroup
 }
 
-// unlock updates starved and unlocks m.mu. It must be used after a change of queue, slotsUsed or closed.
+// unlock updates starved and unlocks m.mu. It must be used after a change of queue, slotsUsed, parked or closed.
 func (m *membership) unlock() {
 	free := &m.cfg.Liveness.idleSlots
-	switch waits := !m.closed && len(m.queue) > 0 && m.slotsUsed < m.cfg.Concurrency; {
+	switch waits := !m.closed && len(m.queue) > 0 && m.mayStart(); {
 	case waits && !m.starved:
 		m.starved = true
 		free.Begin()
@@ -82,8 +83,8 @@ func (m *membership) pollLoop(ctx context.Context) error {
 	}
 }
 
-// accept starts a request, or queues it if no slot is free. It pauses the session once Concurrency
-// requests are queued.
+// accept starts a request, or queues it if no slot is free or too many requests are parked. It pauses the session once
+// Concurrency requests are queued.
 func (m *membership) accept(rec *events.Record) {
 	at := position{rec.Partition, rec.Offset}
 	req, err := newRequest(rec)
@@ -99,16 +100,8 @@ func (m *membership) accept(rec *events.Record) {
 	}
 	m.requests[at] = struct{}{}
 	j := job{at, req, rec.Time}
-	switch {
-	case m.idleWorkers > 0 && m.slotsUsed < m.cfg.Concurrency:
-		m.idleWorkers--
-		m.slotsUsed++
-		m.handoff <- j // never blocks: it has room for every worker
-		return
-	case m.slotsUsed < m.cfg.Concurrency:
-		m.slotsUsed++
-		first := j // keeps j on the stack
-		m.workers.Go(func() { m.runWorker(first) })
+	if m.mayStart() {
+		m.startJob(j)
 		return
 	}
 	m.queue = append(m.queue, j)
@@ -146,19 +139,19 @@ func (m *membership) nextJob(loop *watchdog.Loop) (job, bool) {
 	return j, ok
 }
 
-// takeQueuedOrIdle returns the next queued request, which takes over the worker's slot. If there is none, or a
-// parked request gets the slot, the worker counts as idle.
+// takeQueuedOrIdle returns the next queued request, which takes over the worker's slot. If none may be started, or a
+// request that was parked gets the slot, the worker counts as idle.
 func (m *membership) takeQueuedOrIdle() (j job, ok, idle bool) {
 	m.mu.Lock()
 	defer m.unlock()
-	if len(m.slotWaiters) == 0 {
+	if len(m.slotWaiters) == 0 && m.hasRoom() {
 		if j, ok = m.popQueue(); ok {
 			return j, true, false
 		}
 	}
 	m.releaseSlot()
 	if m.slotsUsed+m.idleWorkers >= m.cfg.Concurrency {
-		return j, false, false // parked requests have goroutines of their own
+		return j, false, false // requests that were parked have goroutines of their own
 	}
 	m.idleWorkers++
 	return j, false, true
@@ -179,9 +172,10 @@ func (m *membership) popQueue() (job, bool) {
 	return j, true
 }
 
-// drain starts no further requests and waits for running ones, first for the grace. Then it cancels the
-// handlers' contexts and waits for returnTimeout. It returns the number of slots still used.
+// drain starts no further requests, abandons those that wait, and waits for running ones, first for the grace. Then
+// it cancels the handlers' contexts and waits for returnTimeout. It returns the number of slots still used.
 func (m *membership) drain(cancelHandlers context.CancelFunc) int {
+	close(m.draining)
 	m.mu.Lock()
 	m.closed = true
 	close(m.handoff) // polling is over, so accept sends no more
@@ -233,7 +227,8 @@ func (m *membership) abandon(j job) {
 	m.cfg.Listener.Abandoned(j.req)
 }
 
-// abandonIfLost removes a request whose partition was reassigned, and reports whether it was.
+// abandonIfLost removes a request whose partition was reassigned, and reports whether it was. Both happen under the
+// lock: if the partition comes back, accept finds the request in progress only if it isn't removed.
 func (m *membership) abandonIfLost(j job) bool {
 	h, ok := m.session.(PartitionHolder)
 	if !ok {

@@ -23,7 +23,8 @@ var ErrOver = errors.New("agent: the attempt is over")
 // Progress doesn't wait for a broker. It keeps the newest value and sends it as soon as the one before was acknowledged,
 // at most once in a little more than a third of the heartbeat (in 10 s without one). So a handler may call it as often
 // as it likes. If the step has a heartbeat (Request.Heartbeat), the handler must call it at least as often. ctx is done
-// when no report was acknowledged for a whole heartbeat, since the attempt has then expired.
+// when no report was acknowledged for a whole heartbeat, since the attempt has then expired. The handler isn't called
+// for it again, and its result is ignored.
 //
 // Report work that was done, and only from the work itself: reports from a ticker would keep the attempt of a worker
 // that hangs alive. The last value of an attempt is in the Request of the next one, if it was recorded.
@@ -58,6 +59,7 @@ func encodeProgress(value any) (json.RawMessage, error) {
 // Pending returns the error of a handler whose work goes on elsewhere. value is reported as by Progress. The handler is
 // called again with the same request after that time, and needs no slot of Config.Concurrency until then. If the process
 // ends meanwhile, another instance is called with the request. A value that Progress would refuse is reported as nil.
+// While 4,096 requests of an instance wait in this way, it starts no further ones.
 func Pending(value any, after time.Duration) error {
 	b, err := encodeProgress(value)
 	if err != nil {
@@ -149,6 +151,18 @@ func (p *progress) returned() {
 	}
 }
 
+// silent reports whether no report was acknowledged for a whole heartbeat. The attempt has expired then.
+func (p *progress) silent() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.silentAt(time.Now())
+}
+
+// silentAt is silent at now. p.mu is held.
+func (p *progress) silentAt(now time.Time) bool {
+	return p.req.Heartbeat > 0 && !p.silentBy.IsZero() && !now.Before(p.silentBy)
+}
+
 // end is called when nothing more is to be sent: before the reply, and when the request is left.
 func (p *progress) end() {
 	p.mu.Lock()
@@ -166,7 +180,7 @@ func (p *progress) report(ctx context.Context, value json.RawMessage) error {
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("%w: %w", ErrOver, context.Cause(ctx))
-	case p.ended || p.req.Heartbeat > 0 && !now.Before(p.silentBy):
+	case p.ended || p.silentAt(now):
 		return ErrOver
 	}
 	p.latest, p.at, p.unsent = value, now, true

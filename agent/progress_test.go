@@ -128,6 +128,64 @@ func TestSilenceEndsTheCall(t *testing.T) {
 	})
 }
 
+// After a silence the handler isn't called again, nothing is replied, and the circuit counts one failure.
+func TestNothingFollowsASilence(t *testing.T) {
+	busy := Transient(errors.New("busy"))
+	for name, ends := range map[string]func(ctx context.Context) (any, error){
+		"a failure":         func(context.Context) (any, error) { return nil, errors.New("lost") },
+		"a transient one":   func(context.Context) (any, error) { return nil, busy },
+		"no effect":         func(context.Context) (any, error) { return nil, NoEffect(busy) },
+		"an output":         func(context.Context) (any, error) { return 1, nil },
+		"work that goes on": func(context.Context) (any, error) { return nil, Pending(nil, time.Second) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newFakeSession()
+				var calls, dropped, opened atomic.Int32
+				stop := start(t, s, Config{Breaker: Breaker{Failures: 2},
+					Listener: Listener{Dropped: func(Request) { dropped.Add(1) }, CircuitChanged: func(string, string, string) { opened.Add(1) }},
+				}, func(ctx context.Context, _ Request) (any, error) {
+					calls.Add(1)
+					<-ctx.Done()
+					return ends(ctx)
+				})
+				s.deliver(beatingRecord(1, time.Now().Add(time.Minute), 10*time.Second, ""))
+				advance(30 * time.Second)
+				if calls.Load() != 1 || dropped.Load() != 1 || opened.Load() != 0 || s.outcome(testID(1)) != "" || s.calls().done[position{0, 1}] != 1 {
+					t.Errorf("%d calls, %d dropped, the circuit changed %d times, replied %q, done %v", calls.Load(), dropped.Load(), opened.Load(), s.outcome(testID(1)), s.calls().done)
+				}
+				stop()
+			})
+		})
+	}
+}
+
+// A silence may begin between two calls. The handler isn't called after it.
+func TestNoCallAfterASilence(t *testing.T) {
+	for name, err := range map[string]error{"pending": Pending(nil, time.Second), "transient": RetryAfter(errors.New("busy"), 15*time.Second)} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newFakeSession()
+				s.sendErr = func() error { return errSend }
+				from := time.Now()
+				var dropped atomic.Int32
+				stop := start(t, s, Config{Listener: Listener{Dropped: func(Request) { dropped.Add(1) }}}, func(context.Context, Request) (any, error) {
+					if d := time.Since(from); d >= 10*time.Second {
+						t.Errorf("called after %v", d)
+					}
+					return nil, err
+				})
+				s.deliver(beatingRecord(1, from.Add(time.Minute), 10*time.Second, ""))
+				advance(30 * time.Second)
+				if dropped.Load() != 1 || s.calls().done[position{0, 1}] != 1 {
+					t.Errorf("%d dropped, done %v", dropped.Load(), s.calls().done)
+				}
+				stop()
+			})
+		})
+	}
+}
+
 // Progress never waits for the broker. If no report is acknowledged for a heartbeat, the attempt is over.
 func TestProgressWhileTheBrokerIsUnavailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -254,6 +312,75 @@ func TestPending(t *testing.T) {
 		}
 		if s.outcome(testID(1)) != "completed" || s.outcome(testID(2)) != "completed" || calls.Load() != 16 {
 			t.Errorf("%q, %q, %d calls", s.outcome(testID(1)), s.outcome(testID(2)), calls.Load())
+		}
+		stop()
+	})
+}
+
+// Any number of pending requests wait without a slot. They are called when their time has come, and others are served.
+func TestPendingRequestsUseNoSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const pending = 100
+		s := newFakeSession()
+		var calls [pending]atomic.Int32
+		stop := start(t, s, Config{Concurrency: 2}, func(ctx context.Context, r Request) (any, error) {
+			n := number(r.Task)
+			if n >= pending || calls[n].Add(1) > 5 {
+				return completes(ctx, r)
+			}
+			return nil, Pending(nil, time.Second)
+		})
+		for n := range pending {
+			s.deliver(testRecord(n, time.Now().Add(time.Hour)))
+		}
+		advance(500 * time.Millisecond)
+		s.deliver(testRecord(pending, time.Now().Add(time.Hour)))
+		advance(100 * time.Millisecond)
+		if got := s.outcome(testID(pending)); got != "completed" {
+			t.Errorf("a request behind %d pending ones: %q", pending, got)
+		}
+		advance(9 * time.Second)
+		for n := range pending {
+			if got := s.outcome(testID(n)); got != "completed" || calls[n].Load() != 6 {
+				t.Errorf("o-%d: %q after %d calls", n, got, calls[n].Load())
+			}
+		}
+		stop()
+	})
+}
+
+// The number of pending requests in memory is bounded: the rest stays at the broker until some have ended.
+func TestPendingRequestsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const more = 1000
+		s := newFakeSession()
+		s.sendDelay = func() time.Duration { return 0 }
+		var calls atomic.Int32
+		var ended atomic.Bool
+		cfg := Config{}
+		stop := start(t, s, cfg, func(ctx context.Context, r Request) (any, error) {
+			calls.Add(1)
+			if ended.Load() {
+				return completes(ctx, r)
+			}
+			return nil, Pending(nil, time.Minute)
+		})
+		for n := range pendingMax + more {
+			s.deliver(testRecord(n, time.Now().Add(time.Hour)))
+		}
+		advance(time.Second)
+		if n := calls.Load(); n < pendingMax || n > pendingMax+DefaultConcurrency {
+			t.Errorf("%d requests were started, want %d", n, pendingMax)
+		}
+		s.mu.Lock()
+		if left := len(s.ready); left < more-3*DefaultConcurrency {
+			t.Errorf("%d requests are still at the broker", left)
+		}
+		s.mu.Unlock()
+		ended.Store(true)
+		advance(5 * time.Minute)
+		if n := len(s.calls().replies); n != pendingMax+more {
+			t.Errorf("%d replies, want %d", n, pendingMax+more)
 		}
 		stop()
 	})

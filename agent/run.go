@@ -29,7 +29,7 @@ type runner struct {
 
 // Run serves requests with h until ctx is done, and returns nil then. From that moment it accepts no new
 // requests. It gives running handlers Config.Grace to finish, and leaves the group. Unfinished requests are
-// left to another instance.
+// left to another instance: those that wait for another call or for a circuit, at once.
 //
 // Otherwise it returns an error: of the configuration, of joining, polling or leaving the group, or about
 // handlers that did not return. While the health check fails, Run stays out of the group and doesn't return.
@@ -96,7 +96,7 @@ func (r *runner) joinAndServe(ctx context.Context) error {
 	defer cancelHandlers()
 	sending, cancelSends := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancelSends()
-	m := &membership{runner: r, session: session, handling: handling, sending: sending, requests: map[position]struct{}{},
+	m := &membership{runner: r, session: session, handling: handling, sending: sending, draining: make(chan struct{}), requests: map[position]struct{}{},
 		handoff: make(chan job, r.cfg.Concurrency)}
 	r.cfg.Listener.Joined()
 	if s, ok := session.(CircuitReporter); ok {

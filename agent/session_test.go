@@ -24,6 +24,7 @@ type fakeSession struct {
 	ready  []events.Record
 	wake   chan struct{}
 	byID   map[string]time.Time // complete-by of each request
+	silent map[string]time.Time // when a silence can end each request with a heartbeat, at the earliest
 	at     map[position]string  // request of each record
 	paused bool
 	broken error // what Poll returns
@@ -63,9 +64,19 @@ type movingSession struct {
 	*fakeSession
 	held         atomic.Pointer[context.Context]
 	startedBelow atomic.Int64
+	asOwner      atomic.Int32 // calls of SendAsOwner
 }
 
 func (s *movingSession) HeldContext(int32) context.Context { return *s.held.Load() }
+
+// SendAsOwner counts the replies. While the partition isn't held it sends nothing.
+func (s *movingSession) SendAsOwner(ctx context.Context, _ int32, _ int64, rec events.Record) error {
+	s.asOwner.Add(1)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(*s.held.Load(), cancel)()
+	return s.fakeSession.Send(ctx, rec)
+}
 
 func (s *movingSession) MayHaveStarted(_ int32, offset int64) bool {
 	return offset < s.startedBelow.Load()
@@ -74,7 +85,7 @@ func (s *movingSession) MayHaveStarted(_ int32, offset int64) bool {
 func newFakeSession() *fakeSession {
 	return &fakeSession{
 		sendDelay: func() time.Duration { return time.Millisecond }, sendErr: func() error { return nil },
-		wake: make(chan struct{}, 1), byID: map[string]time.Time{}, at: map[position]string{},
+		wake: make(chan struct{}, 1), byID: map[string]time.Time{}, silent: map[string]time.Time{}, at: map[position]string{},
 		sessionCalls: sessionCalls{replies: map[string]events.Record{}, done: map[position]int{}},
 	}
 }
@@ -96,6 +107,9 @@ func (s *fakeSession) deliver(recs ...events.Record) {
 		if q, err := events.DecodeRequest(&r); err == nil {
 			id := events.RequestID(q.Task, q.Ref)
 			s.byID[id], s.at[position{r.Partition, r.Offset}] = q.CompleteBy, id
+			if q.Heartbeat > 0 {
+				s.silent[id] = time.Now().Add(q.Heartbeat)
+			}
 		}
 	}
 	s.ready = append(s.ready, recs...)
@@ -178,7 +192,9 @@ func (s *fakeSession) Done(p int32, o int64) {
 	if !ok {
 		return // malformed
 	}
-	if _, acked := s.replies[id]; !acked && time.Now().Before(s.byID[id]) {
+	silentBy, beats := s.silent[id]
+	over := !time.Now().Before(s.byID[id]) || beats && !time.Now().Before(silentBy)
+	if _, acked := s.replies[id]; !acked && !over {
 		s.fault("%s: done %v before its time is over, and without a reply", id, time.Until(s.byID[id]))
 	}
 	if s.done[at] > 1 {

@@ -45,7 +45,7 @@ var kafkaMutations = []mutation{
 		`IsRecreated(err)`, `false`,
 		"internal/kafka/schedulerworker", "TestProducerWritesToARecreatedTopic"),
 	one("replies-to-a-recreated-topic", "internal/kafka/agentsession.replies.endFlight",
-		`remade != ""`, `false`,
+		`f.recreated`, `false`,
 		"internal/kafka/agentsession", "TestRepliesToARecreatedTopic"),
 	one("a-refusal-bars-an-agent", "scheduler.worker.onRefused",
 		`&& again:`, `:`,

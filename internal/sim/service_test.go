@@ -239,6 +239,12 @@ func (g *gossip) MayHaveStarted(p int32, offset int64) bool {
 	return g.holder().MayHaveStarted(p, offset)
 }
 
+// SendAsOwner implements agent.PartitionHolder.
+func (g *gossip) SendAsOwner(ctx context.Context, p int32, offset int64, r events.Record) error {
+	g.s.overhear(r)
+	return g.holder().SendAsOwner(ctx, p, offset, r)
+}
+
 func (g *gossip) holder() agent.PartitionHolder {
 	if h, ok := g.Session.(agent.PartitionHolder); ok {
 		return h

@@ -134,3 +134,8 @@ type holder struct {
 	*session
 	agent.PartitionHolder
 }
+
+func (h *holder) SendAsOwner(ctx context.Context, partition int32, offset int64, reply events.Record) error {
+	h.hook(Taken)
+	return h.PartitionHolder.SendAsOwner(ctx, partition, offset, reply)
+}

@@ -80,6 +80,11 @@ func (fakeHolder) HeldContext(int32) context.Context { return context.Background
 
 func (fakeHolder) MayHaveStarted(int32, int64) bool { return false }
 
+func (f fakeHolder) SendAsOwner(context.Context, int32, int64, events.Record) error {
+	f.call("send as owner")
+	return nil
+}
+
 func TestEachSeamIsWhereItSays(t *testing.T) {
 	ctx := t.Context()
 	for _, tt := range []struct {
@@ -104,6 +109,9 @@ func TestEachSeamIsWhereItSays(t *testing.T) {
 		{"requests", func(c *calls) { _, _ = Seams(c.hook).Sessions(fakeSession{calls: c}).Poll(ctx) }, []string{"poll", "polled"}},
 		{"a reply", func(c *calls) { _ = Seams(c.hook).Sessions(fakeSession{calls: c}).Send(ctx, events.Record{}) },
 			[]string{"taken", "send"}},
+		{"a reply without effect", func(c *calls) {
+			_ = Seams(c.hook).Sessions(fakeHolder{fakeSession{calls: c}}).(agent.PartitionHolder).SendAsOwner(ctx, 0, 0, events.Record{})
+		}, []string{"taken", "send as owner"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := &calls{}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,16 +15,17 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// repliesPerFlight is the maximum number of replies that are handed to the client at once.
+// repliesPerFlight is the maximum number of replies to a partition that are handed to the client at once.
 const repliesPerFlight = 1024
 
-// replies hands replies to the client in flights, one at a time. When a flight ends, the next takes all waiting
-// replies. So a fast broker gets each reply at once, and a slow one gets larger flights.
+// replies hands replies to the client in flights, one at a time for each partition. When a flight ends, the next takes
+// all waiting replies of its partition. So a fast broker gets each reply at once, and a slow one gets larger flights. A
+// partition that is unavailable delays no reply to another.
 //
 // The client can't cancel a single record: it checks only the context of a batch's first record, and if that has ended
 // it fails every record that waits for the same partition. So replies wait here, where one that expires is dropped
 // alone. A flight's deadline is the earliest deadline of its replies; those with time left are sent again. Two flights
-// at once could share a batch, and so the context of one of them.
+// to one partition could share a batch, and so the context of one of them. See lane.
 //
 // A topic that refuses a batch as too large gets smaller ones (see producer_split.go). While it is narrow, its part of
 // a flight fits into one batch, or is a single reply. A reply that is refused although it was sent alone is too large
@@ -34,24 +36,28 @@ type replies struct {
 	// flight.
 	now            func() time.Time
 	onAcknowledged func(r *kgo.Record, sent time.Time)
+	// onOwnersReply receives the request of each acknowledged reply of SendAsOwner, before its Send returns.
+	onOwnersReply func(owner *ownedPartition, offset int64)
 	// MaxBytes returns the topic's max.message.bytes; 0: unknown.
 	maxBytes func(topic string) int
 	// pool has replies whose result was received: nothing else refers to them.
 	pool sync.Pool
 
-	mu       sync.Mutex
-	waiting  []*reply
-	inFlight bool
-	deadline time.Time // of the flight; zero: none
-	narrow   kafka.NarrowTopics
+	mu     sync.Mutex
+	lanes  map[kafka.TopicPartition]*lane
+	topics map[string]*replyTopic
+	narrow kafka.NarrowTopics
 }
 
 // reply is a reply that a call of Send waits for.
 type reply struct {
 	ctx        context.Context
 	record     kgo.Record
-	bytesMin   int // its size before compression
-	bytesMax   int // upper bound of its size in a batch
+	partition  int32           // that the caller has chosen; negative: by the key
+	owner      *ownedPartition // of SendAsOwner: it isn't sent once the partition is lost; else nil
+	offset     int64           // of SendAsOwner: that of the request
+	bytesMin   int             // its size before compression
+	bytesMax   int             // upper bound of its size in a batch
 	result     chan error
 	flight     *flight // that contains it
 	onProduced func(*kgo.Record, error)
@@ -66,22 +72,29 @@ func (q *replies) newReply(ctx context.Context, rec *events.Record) *reply {
 	}
 	p.ctx, p.bytesMin, p.bytesMax = ctx, kafka.RecordBytesMin(rec), kafka.RecordBytesMax(rec)
 	kafka.FillKgo(&p.record, rec)
+	p.partition = p.record.Partition
 	return p
 }
 
 // release returns a reply, whose result was received, to the pool and clears its references.
 func (q *replies) release(p *reply) {
-	p.ctx, p.record, p.flight = nil, kgo.Record{}, nil
+	p.ctx, p.record, p.flight, p.owner = nil, kgo.Record{}, nil, nil
 	q.pool.Put(p)
 }
 
-// send queues a reply and waits for its result or until ctx ends.
-func (q *replies) send(ctx context.Context, rec *events.Record) error {
+// send queues a reply and waits for its result or until ctx ends. owner and offset are those of SendAsOwner; else
+// owner is nil.
+func (q *replies) send(ctx context.Context, rec *events.Record, owner *ownedPartition, offset int64) error {
 	p := q.newReply(ctx, rec)
+	p.owner, p.offset = owner, offset
 	q.mu.Lock()
-	q.waiting = append(q.waiting, p)
+	if q.failIfLost(p) { // under the lock: see withdraw
+		q.mu.Unlock()
+		return <-p.result
+	}
+	at := q.enqueue(p)
 	q.mu.Unlock()
-	q.startFlight()
+	q.startFlight(at)
 	select {
 	case err := <-p.result:
 		q.release(p)
@@ -96,30 +109,15 @@ func (q *replies) send(ctx context.Context, rec *events.Record) error {
 	}
 }
 
-// startFlight starts a flight if none is in progress and replies wait.
-func (q *replies) startFlight() {
-	q.mu.Lock()
-	var boarded []*reply
-	if !q.inFlight {
-		boarded = q.takeWaiting()
-		q.inFlight, q.deadline = len(boarded) > 0, earliestDeadline(boarded)
-	}
-	by := q.deadline
-	q.mu.Unlock()
-	if len(boarded) > 0 {
-		q.produce(boarded, by)
-	}
-}
-
-// takeWaiting removes waiting replies for the next flight. It drops those whose deadline has passed: their Send has
-// returned.
-func (q *replies) takeWaiting() []*reply {
+// takeWaiting removes waiting replies of a lane for its next flight. It drops those whose deadline has passed: their Send has
+// returned. It fails those whose owner has lost the partition.
+func (q *replies) takeWaiting(l *lane) []*reply {
 	var boarded []*reply
 	q.narrow.DropExpired(time.Now())
 	n, bytes := 0, kafka.BatchOverhead
-	for ; n < len(q.waiting) && len(boarded) < repliesPerFlight; n++ {
-		p := q.waiting[n]
-		if deadlineError(p.ctx) != nil {
+	for ; n < len(l.waiting) && len(boarded) < repliesPerFlight; n++ {
+		p := l.waiting[n]
+		if deadlineError(p.ctx) != nil || q.failIfLost(p) {
 			continue
 		}
 		if t, narrow := q.narrow[p.record.Topic]; narrow {
@@ -129,38 +127,80 @@ func (q *replies) takeWaiting() []*reply {
 		}
 		boarded = append(boarded, p)
 	}
-	if q.waiting = q.waiting[n:]; len(q.waiting) == 0 {
-		q.waiting = nil
+	if l.waiting = l.waiting[n:]; len(l.waiting) == 0 {
+		l.waiting = nil
 	}
 	return boarded
+}
+
+// failIfLost fails a waiting reply of SendAsOwner whose owner has lost the partition.
+func (q *replies) failIfLost(p *reply) bool {
+	lost := p.owner != nil && p.owner.ctx.Err() != nil
+	if lost {
+		p.result <- ErrPartitionLost
+	}
+	return lost
+}
+
+// withdraw fails the waiting replies whose owner has lost the partition. Such a reply that comes later fails, too. It
+// returns channels that are closed when those in flight have their results.
+func (q *replies) withdraw() (landed []<-chan struct{}) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, l := range q.lanes {
+		l.waiting = slices.DeleteFunc(l.waiting, q.failIfLost)
+		if l.flight != nil && l.flight.hasLostOwner() {
+			landed = append(landed, l.flight.landed)
+		}
+	}
+	return landed
 }
 
 // flight is a set of replies that were handed to the client at once. It ends when the last of them has a result.
 type flight struct {
 	of     *replies
-	ctx    context.Context // ends at the earliest deadline of its replies
+	to     kafka.TopicPartition // its lane
+	ctx    context.Context      // ends at by
 	cancel context.CancelFunc
+	by     time.Time // the earliest deadline of its replies; zero: none has one
 	sent   time.Time
-	alone  bool // it has a single reply
+	alone  bool              // it has a single reply
+	owners []*ownedPartition // of its replies of SendAsOwner
+	landed chan struct{}     // closed when it ends; nil if it has no owners
 
 	mu            sync.Mutex
 	left          int
 	clockObserved bool // the clock observed an acknowledged record of it
-	// recreated is the topic that was recreated, so that the client knows the id of the deleted one; empty: none.
-	recreated string
-	resend    []*reply
+	recreated     bool // its topic was recreated: the client knows the id of the deleted one
+	resend        []*reply
 	// tooLarge are replies that were refused as too large: the only one of the flight, or some that may have shared a
 	// batch.
 	tooLarge []*reply
 }
 
-// produce hands a flight to the client. by is its deadline; zero: none.
-func (q *replies) produce(boarded []*reply, by time.Time) {
-	f := &flight{of: q, sent: q.now(), left: len(boarded), alone: len(boarded) == 1}
-	f.ctx, f.cancel = flightContext(by)
+func newFlight(q *replies, to kafka.TopicPartition, boarded []*reply) *flight {
+	f := &flight{of: q, to: to, left: len(boarded), alone: len(boarded) == 1, by: earliestDeadline(boarded)}
+	f.ctx, f.cancel = flightContext(f.by)
 	for _, p := range boarded {
-		p.flight = f
-		q.cl.TryProduce(f.ctx, &p.record, p.onProduced)
+		if p.flight = f; p.owner != nil {
+			f.owners = append(f.owners, p.owner)
+		}
+	}
+	if len(f.owners) > 0 {
+		f.landed = make(chan struct{})
+	}
+	return f
+}
+
+func (f *flight) hasLostOwner() bool {
+	return slices.ContainsFunc(f.owners, func(o *ownedPartition) bool { return o.ctx.Err() != nil })
+}
+
+// produce hands the flight's replies to the client.
+func (f *flight) produce(boarded []*reply) {
+	f.sent = f.of.now()
+	for _, p := range boarded {
+		f.of.cl.TryProduce(f.ctx, &p.record, p.onProduced)
 	}
 }
 
@@ -172,8 +212,11 @@ func (f *flight) onProduced(p *reply, r *kgo.Record, err error) {
 		f.clockObserved = true
 		f.of.onAcknowledged(r, f.sent)
 	}
+	if err == nil && p.owner != nil {
+		f.of.onOwnersReply(p.owner, p.offset)
+	}
 	if kafka.IsRecreated(err) {
-		f.recreated = r.Topic
+		f.recreated = true
 	}
 	switch {
 	case kafka.IsTooLarge(err):
@@ -194,7 +237,7 @@ func (f *flight) end() {
 	if len(f.tooLarge) > 0 {
 		f.resend = append(f.of.narrowTopic(f.tooLarge, f.alone), f.resend...)
 	}
-	f.of.endFlight(f.resend, f.recreated)
+	f.of.endFlight(f)
 }
 
 // narrowTopic reduces the flights to a topic that refused replies as too large, and returns the replies to send again.
@@ -217,26 +260,6 @@ func (q *replies) narrowTopic(large []*reply, alone bool) (again []*reply) {
 	p := large[0]
 	p.result <- &kafka.TooLargeError{Topic: topic, Bytes: p.bytesMin, Max: known.MaxBytes, Err: kerr.MessageTooLarge}
 	return nil
-}
-
-// endFlight queues the replies with time left before all others and starts the next flight. The client forgets a
-// recreated topic here, because no record of it is in flight.
-func (q *replies) endFlight(again []*reply, remade string) {
-	if remade != "" {
-		q.cl.PurgeTopicsFromProducing(remade)
-	}
-	for _, p := range again {
-		// The client has set fields of a record that it failed.
-		r := &p.record
-		*r = kgo.Record{Topic: r.Topic, Partition: r.Partition, Key: r.Key, Value: r.Value, Headers: r.Headers}
-	}
-	q.mu.Lock()
-	q.inFlight = false
-	if len(again) > 0 {
-		q.waiting = append(again, q.waiting...)
-	}
-	q.mu.Unlock()
-	q.startFlight()
 }
 
 // flightContext returns a context with the deadline by; zero: none.
@@ -282,12 +305,36 @@ func deadlineError(ctx context.Context) error {
 //   - If one reply's deadline passes before the acknowledgement, others of its flight may be written twice: the client
 //     can't cancel a single record. The scheduler counts the duplicate as not current, and it has no effect.
 func (s *Session) Send(ctx context.Context, rec events.Record) error {
+	return s.sendReply(ctx, &rec, nil, 0)
+}
+
+// SendAsOwner is Send for a reply that only the owner of its request's partition may send, because it says that the
+// request had no effect: another owner may cause one.
+//
+//   - Once the partition is revoked or lost, a reply that wasn't handed to the client fails with ErrPartitionLost, and
+//     is never written.
+//   - A revocation waits for replies that were handed over, for at most half of its time. The request of one that is
+//     acknowledged is Done, so that the commit of the revocation includes it.
+func (s *Session) SendAsOwner(ctx context.Context, partition int32, offset int64, rec events.Record) error {
+	s.mu.Lock()
+	o := s.owned[partition]
+	s.mu.Unlock()
+	if o == nil {
+		return fmt.Errorf("reply to %s: not sent: %w", rec.Topic, ErrPartitionLost)
+	}
+	return s.sendReply(ctx, &rec, o, offset)
+}
+
+func (s *Session) sendReply(ctx context.Context, rec *events.Record, owner *ownedPartition, offset int64) error {
 	if err := deadlineError(ctx); err != nil {
 		return fmt.Errorf("reply to %s: its deadline has passed, not sent: %w", rec.Topic, err)
 	}
-	err := s.replies.send(ctx, &rec)
+	err := s.replies.send(ctx, rec, owner, offset)
 	if err == nil {
 		return nil
+	}
+	if errors.Is(err, ErrPartitionLost) {
+		return fmt.Errorf("reply to %s: not sent: %w", rec.Topic, err)
 	}
 	if over := deadlineError(ctx); over != nil {
 		return fmt.Errorf("reply to %s: its deadline passed before it was acknowledged: %w", rec.Topic, over)

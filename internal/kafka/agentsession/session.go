@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,6 +45,8 @@ const (
 	// sessionCommitShare is the divisor of the session timeout that bounds a commit within a rebalance. The other
 	// members wait that long for it.
 	sessionCommitShare = 2
+	// ownersReplyShare is the divisor of that bound for the wait for replies of SendAsOwner; the commit has the rest.
+	ownersReplyShare = 2
 )
 
 // ErrPartitionLost is the cancellation cause of a HeldContext.
@@ -134,6 +138,8 @@ type ownedPartition struct {
 	// offset and metadata are those of the last commit.
 	offset   int64
 	metadata string
+	// fetched: the committed offset was fetched, so that the client reads the partition.
+	fetched bool
 }
 
 // Open joins the group. It returns before partitions are assigned. ctx bounds the check that the brokers are
@@ -156,8 +162,14 @@ func Open(ctx context.Context, cfg Config) (*Session, error) {
 	s := &Session{cfg: cfg, topicID: id, owned: make(map[int32]*ownedPartition), fromOldTopic: map[int32]bool{}, quarantines: groupmember.Quarantines{}, committing: make(chan struct{}, 1),
 		commitNow: make(chan struct{}, 1), tail: brokerclock.NewTail(cfg.Clock, cfg.Namespace)}
 	s.replies.now, s.replies.narrow = cfg.Clock.ProcessNow, kafka.NarrowTopics{}
+	s.replies.lanes, s.replies.topics = map[kafka.TopicPartition]*lane{}, map[string]*replyTopic{}
 	s.replies.maxBytes = func(topic string) int { return kafka.TopicMaxMessageBytes(s.life, s.cl, topic) }
 	s.replies.onAcknowledged = func(r *kgo.Record, sent time.Time) { s.written.Observe(r, sent) }
+	s.replies.onOwnersReply = func(o *ownedPartition, offset int64) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		o.tracker.Done(offset)
+	}
 	s.life, s.end = context.WithCancel(context.Background())
 	if s.cl, err = kgo.NewClient(append(enforceReplyDeadlines(cfg.Config, s.replies.overdue).ClientOptions(), s.options()...)...); err != nil {
 		s.end()
@@ -193,6 +205,7 @@ func requireTopic(ctx context.Context, c kafka.Config, topic string) (id string,
 
 func (s *Session) options() []kgo.Opt {
 	opts := append(kafka.ProduceOptions(),
+		kgo.RecordPartitioner(s.replies.partitioner()),
 		kgo.WithHooks(s.tail),
 		kgo.ConsumerGroup(s.cfg.Group),
 		kgo.ConsumeTopics(s.cfg.Topic),
@@ -387,8 +400,8 @@ func (s *Session) registerRecords(fetched []*kgo.Record) []events.Record {
 }
 
 // HeldContext returns a context that ends, with the cause ErrPartitionLost, when the session loses the partition.
-// Another member then processes its requests, so the caller must abandon them without calling Done. For a partition
-// that the session doesn't own, the context has already ended.
+// Another member then processes its requests, so the caller must abandon them without calling Done. It ends before the
+// last commit of a partition that is revoked. For a partition that the session doesn't own, it has already ended.
 func (s *Session) HeldContext(partition int32) context.Context {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -443,6 +456,7 @@ func (s *Session) Close(ctx context.Context) error {
 	s.closing.Do(func() {
 		s.end()
 		s.loop.Wait()
+		s.stopOwnersReplies(ctx, nil)
 		if err = s.commit(ctx, nil); isOldGeneration(err) {
 			s.report(err)
 			err = nil
@@ -486,26 +500,54 @@ func (s *Session) onAssigned(_ context.Context, cl *kgo.Client, added map[string
 	s.cfg.Listener.Assigned(ps)
 }
 
-// onOffsetsFetched runs after onAssigned and before the first fetch.
+// onOffsetsFetched runs after onAssigned and before the first fetch. Its error ends the client's session in the group, and
+// the member joins again. The client would leave out a partition whose offset it didn't get, and never read it.
 func (s *Session) onOffsetsFetched(_ context.Context, _ *kgo.Client, resp *kmsg.OffsetFetchResponse) error {
+	var errs []error
 	for _, g := range resp.Groups {
 		for _, t := range g.Topics {
 			for _, p := range t.Partitions {
-				s.restoreTracker(p.Partition, p.ErrorCode, p.Offset, p.Metadata)
+				errs = append(errs, s.restoreTracker(p.Partition, p.ErrorCode, p.Offset, p.Metadata))
 			}
 		}
 	}
 	for _, t := range resp.Topics { // versions before 8 have a single group
 		for _, p := range t.Partitions {
-			s.restoreTracker(p.Partition, p.ErrorCode, p.Offset, p.Metadata)
+			errs = append(errs, s.restoreTracker(p.Partition, p.ErrorCode, p.Offset, p.Metadata))
+		}
+	}
+	return cmp.Or(errors.Join(errs...), s.checkFetched())
+}
+
+// checkFetched returns an error if a partition has no fetched offset.
+func (s *Session) checkFetched() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for p, o := range s.owned {
+		if !o.fetched {
+			return fmt.Errorf("the offset of %s/%d was not fetched", s.cfg.Topic, p)
 		}
 	}
 	return nil
 }
 
-func (s *Session) restoreTracker(partition int32, code int16, offset int64, metadata *string) {
-	if code != 0 || offset < 0 {
-		return // the client retries errors; without a commit there is no state to restore
+// restoreTracker restores the state of a partition from its last commit. The error is that of fetching it.
+func (s *Session) restoreTracker(partition int32, code int16, offset int64, metadata *string) error {
+	if err := kerr.ErrorForCode(code); err != nil {
+		return fmt.Errorf("fetch the offset of %s/%d: %w", s.cfg.Topic, partition, err)
+	}
+	s.restoreCommit(partition, offset, metadata)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := s.owned[partition]; o != nil {
+		o.fetched = true
+	}
+	return nil
+}
+
+func (s *Session) restoreCommit(partition int32, offset int64, metadata *string) {
+	if offset < 0 {
+		return // without a commit there is no state to restore
 	}
 	text := ""
 	if metadata != nil {
@@ -544,13 +586,15 @@ func (s *Session) adjustOffsets(_ context.Context, offsets map[string]map[int32]
 }
 
 // onRevoked runs before another member can get the partitions, so a commit still tells that member what is finished.
+// Replies of SendAsOwner have ended before the commit: one that is written later could contradict the new owner.
 func (s *Session) onRevoked(ctx context.Context, _ *kgo.Client, gone map[string][]int32) {
 	ps := gone[s.cfg.Topic]
 	if len(ps) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, min(sessionCommitTimeout, s.cfg.SessionTimeout/sessionCommitShare))
+	ctx, cancel := context.WithTimeout(ctx, s.revokeTimeout())
 	defer cancel()
+	s.stopOwnersReplies(ctx, ps)
 	if err := s.commit(ctx, ps); err != nil {
 		s.report(err)
 	}
@@ -564,19 +608,49 @@ func (s *Session) onLost(_ context.Context, _ *kgo.Client, gone map[string][]int
 	}
 }
 
-// dropPartitions removes partitions; nil: all of them.
-func (s *Session) dropPartitions(ps []int32) {
-	s.mu.Lock()
-	if ps == nil {
-		for p := range s.owned {
-			ps = append(ps, p)
+// revokeTimeout bounds what the session does in a revocation.
+func (s *Session) revokeTimeout() time.Duration {
+	return min(sessionCommitTimeout, s.cfg.SessionTimeout/sessionCommitShare)
+}
+
+// stopOwnersReplies ends the contexts of partitions (nil: of all) and withdraws their waiting replies of SendAsOwner.
+// It waits for those in flight.
+func (s *Session) stopOwnersReplies(ctx context.Context, ps []int32) {
+	s.endContexts(ps)
+	ctx, cancel := context.WithTimeout(ctx, s.revokeTimeout()/ownersReplyShare)
+	defer cancel()
+	for _, landed := range s.replies.withdraw() {
+		select {
+		case <-landed:
+		case <-ctx.Done():
+			s.report(fmt.Errorf("replies of %s that report no effect are still being sent; their partitions are reassigned: %w", s.cfg.Group, ctx.Err()))
+			return
 		}
+	}
+}
+
+// endContexts ends the contexts of partitions; nil: of all. It returns the partitions.
+func (s *Session) endContexts(ps []int32) []int32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ps == nil {
+		ps = slices.Collect(maps.Keys(s.owned))
 	}
 	for _, p := range ps {
 		if o := s.owned[p]; o != nil {
 			o.lose(ErrPartitionLost)
-			delete(s.owned, p)
 		}
+	}
+	return ps
+}
+
+// dropPartitions removes partitions; nil: all of them.
+func (s *Session) dropPartitions(ps []int32) {
+	ps = s.endContexts(ps)
+	s.replies.withdraw()
+	s.mu.Lock()
+	for _, p := range ps {
+		delete(s.owned, p)
 	}
 	s.mu.Unlock()
 	if len(ps) > 0 {

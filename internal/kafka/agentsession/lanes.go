@@ -1,0 +1,168 @@
+package agentsession
+
+import (
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
+)
+
+// noPartition is the partition of the lane of replies whose partition isn't known.
+const noPartition = -1
+
+// lane has the replies to one partition, which have one flight at a time. A flight must share no batch with another, so
+// a reply's partition is chosen before it is handed to the client. That takes the number of partitions, which the client
+// tells with each reply (see partitioner). Until it is known, the replies that have no partition have one lane. While
+// that has a flight, no other lane of the topic has one.
+type lane struct {
+	waiting []*reply
+	flight  *flight // nil: none is in progress
+}
+
+// replyTopic is a topic that replies were sent to.
+type replyTopic struct {
+	partitions int32 // 0: unknown
+	flights    int   // in progress
+	// recreated: the client knows the id of the deleted topic. No flight starts; after the last one the client forgets
+	// the topic.
+	recreated bool
+}
+
+// partitioner is kafka.PartitionByKeyOrExplicit, and learns the number of partitions of each topic.
+func (q *replies) partitioner() kgo.Partitioner {
+	base := kafka.PartitionByKeyOrExplicit()
+	return kgo.BasicConsistentPartitioner(func(topic string) func(*kgo.Record, int) int {
+		of := base.ForTopic(topic)
+		return func(r *kgo.Record, n int) int {
+			q.mu.Lock()
+			q.topic(topic).partitions = int32(n)
+			q.mu.Unlock()
+			return of.Partition(r, n)
+		}
+	})
+}
+
+// topic returns the state of a topic. q.mu is held.
+func (q *replies) topic(name string) *replyTopic {
+	t := q.topics[name]
+	if t == nil {
+		t = &replyTopic{}
+		q.topics[name] = t
+	}
+	return t
+}
+
+// enqueue chooses a reply's partition, if that is possible, and appends it to its lane. q.mu is held.
+func (q *replies) enqueue(p *reply) kafka.TopicPartition {
+	r := &p.record
+	if n := q.topic(r.Topic).partitions; r.Partition < 0 && n > 0 {
+		r.Partition = events.Partition(r.Key, n)
+	}
+	to := kafka.TopicPartition{Topic: r.Topic, Partition: max(r.Partition, noPartition)}
+	l := q.lanes[to]
+	if l == nil {
+		l = &lane{}
+		q.lanes[to] = l
+	}
+	l.waiting = append(l.waiting, p)
+	return to
+}
+
+// startFlight starts a flight of a lane if it may have one and replies wait.
+func (q *replies) startFlight(to kafka.TopicPartition) {
+	q.mu.Lock()
+	var f *flight
+	var boarded []*reply
+	if l := q.lanes[to]; q.mayFly(to, l) {
+		if boarded = q.takeWaiting(l); len(boarded) > 0 {
+			f = newFlight(q, to, boarded)
+			l.flight = f
+			q.topics[to.Topic].flights++
+		}
+	}
+	q.mu.Unlock()
+	if f != nil {
+		f.produce(boarded)
+	}
+}
+
+// mayFly reports whether a lane may have another flight. q.mu is held.
+func (q *replies) mayFly(to kafka.TopicPartition, l *lane) bool {
+	t := q.topics[to.Topic]
+	if l.flight != nil || t.recreated {
+		return false
+	}
+	if to.Partition == noPartition {
+		return t.flights == 0
+	}
+	unknown := q.lanes[kafka.TopicPartition{Topic: to.Topic, Partition: noPartition}]
+	return unknown == nil || unknown.flight == nil
+}
+
+// endFlight queues the replies with time left before all others of the lane, and starts the flights that may follow.
+// The client forgets a recreated topic here, when no record of it is in flight.
+func (q *replies) endFlight(f *flight) {
+	q.mu.Lock()
+	l, t := q.lanes[f.to], q.topics[f.to.Topic]
+	l.flight = nil
+	t.flights--
+	if f.landed != nil {
+		close(f.landed)
+	}
+	if len(f.resend) > 0 {
+		for _, p := range f.resend {
+			p.reset(f.to.Partition)
+		}
+		l.waiting = append(f.resend, l.waiting...)
+	}
+	if f.recreated {
+		t.recreated = true
+	}
+	forget := t.recreated && t.flights == 0
+	unknown := q.lanes[kafka.TopicPartition{Topic: f.to.Topic, Partition: noPartition}]
+	all := forget || unknown != nil && (unknown == l || len(unknown.waiting) > 0)
+	q.mu.Unlock()
+	if forget {
+		q.cl.PurgeTopicsFromProducing(f.to.Topic)
+		q.mu.Lock()
+		t.recreated, t.partitions = false, 0
+		q.mu.Unlock()
+	}
+	if !all {
+		q.startFlight(f.to)
+		return
+	}
+	for _, to := range q.redistribute(f.to.Topic) {
+		q.startFlight(to)
+	}
+}
+
+// reset prepares a record that the client failed, which has set some of its fields, for another flight.
+func (p *reply) reset(partition int32) {
+	r := &p.record
+	*r = kgo.Record{Topic: r.Topic, Partition: partition, Key: r.Key, Value: r.Value, Headers: r.Headers}
+}
+
+// redistribute queues all waiting replies of a topic again, whose number of partitions has become known or unknown. It
+// returns the topic's lanes.
+func (q *replies) redistribute(topic string) (lanes []kafka.TopicPartition) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var all []*reply
+	for to, l := range q.lanes {
+		if to.Topic == topic {
+			all = append(all, l.waiting...)
+			l.waiting = nil
+		}
+	}
+	for _, p := range all {
+		p.reset(p.partition)
+		q.enqueue(p)
+	}
+	for to := range q.lanes {
+		if to.Topic == topic {
+			lanes = append(lanes, to)
+		}
+	}
+	return lanes
+}
