@@ -51,7 +51,7 @@ func (q *replies) overdue(request []byte) bool {
 func (q *replies) latePartitions(now time.Time) (late []int32) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for to, l := range q.lanes {
+	for to, l := range q.queues {
 		if f := l.flight; f != nil && !f.by.IsZero() && !now.Before(f.by) {
 			late = append(late, to.Partition)
 		}

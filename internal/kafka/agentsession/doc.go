@@ -36,6 +36,6 @@
 // # Not obvious
 //
 //   - The client checks only the context of a batch's first record, and fails the whole buffer of its partition with it.
-//     So a session sends replies in flights with one context each, one at a time for each partition. lanes.go chooses
+//     So a session sends replies in flights with one context each, one at a time for each partition. reply_queues.go chooses
 //     the partition of a reply before the client gets it.
 package agentsession

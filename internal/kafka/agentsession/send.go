@@ -25,7 +25,7 @@ const repliesPerFlight = 1024
 // The client can't cancel a single record: it checks only the context of a batch's first record, and if that has ended
 // it fails every record that waits for the same partition. So replies wait here, where one that expires is dropped
 // alone. A flight's deadline is the earliest deadline of its replies; those with time left are sent again. Two flights
-// to one partition could share a batch, and so the context of one of them. See lane.
+// to one partition could share a batch, and so the context of one of them. See replyQueue.
 //
 // A topic that refuses a batch as too large gets smaller ones (see producer_split.go). While it is narrow, its part of
 // a flight fits into one batch, or is a single reply. A reply that is refused although it was sent alone is too large
@@ -44,7 +44,7 @@ type replies struct {
 	pool sync.Pool
 
 	mu     sync.Mutex
-	lanes  map[kafka.TopicPartition]*lane
+	queues  map[kafka.TopicPartition]*replyQueue
 	topics map[string]*replyTopic
 	narrow kafka.NarrowTopics
 }
@@ -109,9 +109,9 @@ func (q *replies) send(ctx context.Context, rec *events.Record, owner *ownedPart
 	}
 }
 
-// takeWaiting removes waiting replies of a lane for its next flight. It drops those whose deadline has passed: their Send has
+// takeWaiting removes waiting replies of a queue for its next flight. It drops those whose deadline has passed: their Send has
 // returned. It fails those whose owner has lost the partition.
-func (q *replies) takeWaiting(l *lane) []*reply {
+func (q *replies) takeWaiting(l *replyQueue) []*reply {
 	var boarded []*reply
 	q.narrow.DropExpired(time.Now())
 	n, bytes := 0, kafka.BatchOverhead
@@ -147,7 +147,7 @@ func (q *replies) failIfLost(p *reply) bool {
 func (q *replies) withdraw() (landed []<-chan struct{}) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, l := range q.lanes {
+	for _, l := range q.queues {
 		l.waiting = slices.DeleteFunc(l.waiting, q.failIfLost)
 		if l.flight != nil && l.flight.hasLostOwner() {
 			landed = append(landed, l.flight.landed)
@@ -159,7 +159,7 @@ func (q *replies) withdraw() (landed []<-chan struct{}) {
 // flight is a set of replies that were handed to the client at once. It ends when the last of them has a result.
 type flight struct {
 	of     *replies
-	to     kafka.TopicPartition // its lane
+	to     kafka.TopicPartition // its queue
 	ctx    context.Context      // ends at by
 	cancel context.CancelFunc
 	by     time.Time // the earliest deadline of its replies; zero: none has one

@@ -162,7 +162,7 @@ func Open(ctx context.Context, cfg Config) (*Session, error) {
 	s := &Session{cfg: cfg, topicID: id, owned: make(map[int32]*ownedPartition), fromOldTopic: map[int32]bool{}, quarantines: groupmember.Quarantines{}, committing: make(chan struct{}, 1),
 		commitNow: make(chan struct{}, 1), tail: brokerclock.NewTail(cfg.Clock, cfg.Namespace)}
 	s.replies.now, s.replies.narrow = cfg.Clock.ProcessNow, kafka.NarrowTopics{}
-	s.replies.lanes, s.replies.topics = map[kafka.TopicPartition]*lane{}, map[string]*replyTopic{}
+	s.replies.queues, s.replies.topics = map[kafka.TopicPartition]*replyQueue{}, map[string]*replyTopic{}
 	s.replies.maxBytes = func(topic string) int { return kafka.TopicMaxMessageBytes(s.life, s.cl, topic) }
 	s.replies.onAcknowledged = func(r *kgo.Record, sent time.Time) { s.written.Observe(r, sent) }
 	s.replies.onOwnersReply = func(o *ownedPartition, offset int64) {

@@ -7,14 +7,14 @@ import (
 	"github.com/waybill-run/waybill/internal/kafka"
 )
 
-// noPartition is the partition of the lane of replies whose partition isn't known.
+// noPartition is the partition of the queue of replies whose partition isn't known.
 const noPartition = -1
 
-// lane has the replies to one partition, which have one flight at a time. A flight must share no batch with another, so
+// replyQueue has the replies to one partition, which have one flight at a time. A flight must share no batch with another, so
 // a reply's partition is chosen before it is handed to the client. That takes the number of partitions, which the client
-// tells with each reply (see partitioner). Until it is known, the replies that have no partition have one lane. While
-// that has a flight, no other lane of the topic has one.
-type lane struct {
+// tells with each reply (see partitioner). Until it is known, the replies that have no partition have one queue. While
+// that has a flight, no other queue of the topic has one.
+type replyQueue struct {
 	waiting []*reply
 	flight  *flight // nil: none is in progress
 }
@@ -52,28 +52,28 @@ func (q *replies) topic(name string) *replyTopic {
 	return t
 }
 
-// enqueue chooses a reply's partition, if that is possible, and appends it to its lane. q.mu is held.
+// enqueue chooses a reply's partition, if that is possible, and appends it to its queue. q.mu is held.
 func (q *replies) enqueue(p *reply) kafka.TopicPartition {
 	r := &p.record
 	if n := q.topic(r.Topic).partitions; r.Partition < 0 && n > 0 {
 		r.Partition = events.Partition(r.Key, n)
 	}
 	to := kafka.TopicPartition{Topic: r.Topic, Partition: max(r.Partition, noPartition)}
-	l := q.lanes[to]
+	l := q.queues[to]
 	if l == nil {
-		l = &lane{}
-		q.lanes[to] = l
+		l = &replyQueue{}
+		q.queues[to] = l
 	}
 	l.waiting = append(l.waiting, p)
 	return to
 }
 
-// startFlight starts a flight of a lane if it may have one and replies wait.
+// startFlight starts a flight of a queue if it may have one and replies wait.
 func (q *replies) startFlight(to kafka.TopicPartition) {
 	q.mu.Lock()
 	var f *flight
 	var boarded []*reply
-	if l := q.lanes[to]; q.mayFly(to, l) {
+	if l := q.queues[to]; q.mayStartFlight(to, l) {
 		if boarded = q.takeWaiting(l); len(boarded) > 0 {
 			f = newFlight(q, to, boarded)
 			l.flight = f
@@ -86,8 +86,8 @@ func (q *replies) startFlight(to kafka.TopicPartition) {
 	}
 }
 
-// mayFly reports whether a lane may have another flight. q.mu is held.
-func (q *replies) mayFly(to kafka.TopicPartition, l *lane) bool {
+// mayStartFlight reports whether a queue may have another flight. q.mu is held.
+func (q *replies) mayStartFlight(to kafka.TopicPartition, l *replyQueue) bool {
 	t := q.topics[to.Topic]
 	if l.flight != nil || t.recreated {
 		return false
@@ -95,15 +95,15 @@ func (q *replies) mayFly(to kafka.TopicPartition, l *lane) bool {
 	if to.Partition == noPartition {
 		return t.flights == 0
 	}
-	unknown := q.lanes[kafka.TopicPartition{Topic: to.Topic, Partition: noPartition}]
+	unknown := q.queues[kafka.TopicPartition{Topic: to.Topic, Partition: noPartition}]
 	return unknown == nil || unknown.flight == nil
 }
 
-// endFlight queues the replies with time left before all others of the lane, and starts the flights that may follow.
+// endFlight queues the replies with time left before all others of the queue, and starts the flights that may follow.
 // The client forgets a recreated topic here, when no record of it is in flight.
 func (q *replies) endFlight(f *flight) {
 	q.mu.Lock()
-	l, t := q.lanes[f.to], q.topics[f.to.Topic]
+	l, t := q.queues[f.to], q.topics[f.to.Topic]
 	l.flight = nil
 	t.flights--
 	if f.landed != nil {
@@ -119,7 +119,7 @@ func (q *replies) endFlight(f *flight) {
 		t.recreated = true
 	}
 	forget := t.recreated && t.flights == 0
-	unknown := q.lanes[kafka.TopicPartition{Topic: f.to.Topic, Partition: noPartition}]
+	unknown := q.queues[kafka.TopicPartition{Topic: f.to.Topic, Partition: noPartition}]
 	all := forget || unknown != nil && (unknown == l || len(unknown.waiting) > 0)
 	q.mu.Unlock()
 	if forget {
@@ -144,12 +144,12 @@ func (p *reply) reset(partition int32) {
 }
 
 // redistribute queues all waiting replies of a topic again, whose number of partitions has become known or unknown. It
-// returns the topic's lanes.
-func (q *replies) redistribute(topic string) (lanes []kafka.TopicPartition) {
+// returns the topic's queues.
+func (q *replies) redistribute(topic string) (queues []kafka.TopicPartition) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var all []*reply
-	for to, l := range q.lanes {
+	for to, l := range q.queues {
 		if to.Topic == topic {
 			all = append(all, l.waiting...)
 			l.waiting = nil
@@ -159,10 +159,10 @@ func (q *replies) redistribute(topic string) (lanes []kafka.TopicPartition) {
 		p.reset(p.partition)
 		q.enqueue(p)
 	}
-	for to := range q.lanes {
+	for to := range q.queues {
 		if to.Topic == topic {
-			lanes = append(lanes, to)
+			queues = append(queues, to)
 		}
 	}
-	return lanes
+	return queues
 }
