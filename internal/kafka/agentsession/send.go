@@ -44,7 +44,7 @@ type replies struct {
 	pool sync.Pool
 
 	mu     sync.Mutex
-	queues  map[kafka.TopicPartition]*replyQueue
+	queues map[kafka.TopicPartition]*replyQueue
 	topics map[string]*replyTopic
 	narrow kafka.NarrowTopics
 }
