@@ -151,11 +151,11 @@ func (t *instantTask) shorten() bool {
 	return ended
 }
 
-// head returns the part of an ended task that a list shows.
+// head returns the part of an ended task that a list shows. Its ForgetAt tells whether a later task may have its id.
 func head(t *events.Task) *events.Task {
 	return &events.Task{ID: t.ID, Workflow: t.Workflow, Version: t.Version, State: t.State, Priority: t.Priority, Labels: t.Labels,
 		ReplyTo: t.ReplyTo, SubmittedAt: t.SubmittedAt, UpdatedAt: t.UpdatedAt, CompleteBy: t.CompleteBy, FailureCount: t.FailureCount,
-		Error: t.Error, Seq: t.Seq, Prev: t.Prev}
+		Error: t.Error, ForgetAt: t.ForgetAt, Seq: t.Seq, Prev: t.Prev}
 }
 
 func (in *Instant) partitionOf(p int32) *Owned {
