@@ -135,7 +135,12 @@ func (r *Recovery) forgetRecord(ns Namespace, source string, partition int32) Re
 // Renews is Task.Renews.
 func (s *Summary) Renews(e *Event) bool {
 	_, first := e.Fact.(*TaskReceived)
-	return first && e.Seq == 1 && s.Seq != 0 && !s.Open() && !s.ForgetAt.IsZero() && !s.ForgetAt.After(e.At)
+	return first && e.Seq == 1 && s.Seq != 0 && s.Forgettable(e.At)
+}
+
+// Forgettable reports whether the task has ended and its id may be forgotten at an instant.
+func (s *Summary) Forgettable(at time.Time) bool {
+	return !s.Open() && !s.ForgetAt.IsZero() && !s.ForgetAt.After(at)
 }
 
 // StoredForgetAt returns the ForgetAt of an ended task from its stored form; zero: it has none. It doesn't parse the
