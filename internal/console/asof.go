@@ -67,8 +67,8 @@ func (c *call) systemAsOf(in *asOfRequest) (*consoleapi.SystemAsOf, error) {
 		}
 	}
 	var last *events.Summary
-	for _, t := range s.list {
-		if !p.filter.Matches(t) {
+	for _, t := range s.list { // the instant may be kept from a request that listed ended tasks
+		if !t.Open() && !p.listsEnded() || !p.filter.Matches(t) {
 			continue
 		}
 		v.Matched++
