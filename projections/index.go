@@ -171,7 +171,7 @@ type indexState struct {
 	inError []string         // steps
 	group   string           // the error group of a held task
 	at      []stepAt         // steps
-	ends    int64            // complete-by of the open task, in Unix milliseconds; 0: none
+	ends    int64            // complete-by of the open task, in Unix milliseconds; 0: none, or the task is hidden
 }
 
 // indexStateOf returns the state of a row. group is the id of its error group; empty: it isn't held.
@@ -186,10 +186,9 @@ func indexStateOf(s *events.Summary, group string) indexState {
 	return st
 }
 
-// shownState returns the state by which a task is listed and counted; empty: it isn't. The task of an item is hidden, or
-// one task would hide all others, unless it needs an operator.
+// shownState returns the state by which a task is listed and counted; empty: it isn't.
 func shownState(s *events.Summary) events.TaskState {
-	if s.Item && s.State != events.StateError {
+	if s.Hidden() {
 		return ""
 	}
 	return s.State
@@ -255,7 +254,7 @@ func (w *indexWriter) write(r *taskRow) indexState {
 		}
 	}
 	wasEnded := was.state != "" && was.state.Terminal()
-	if r.stored && was.version != is.version { // the task was migrated
+	if r.stored && !s.Item && was.version != is.version { // the task was migrated
 		w.unposted.add(versionFacet(s.Workflow, was.version), at)
 		w.postings.add(versionFacet(s.Workflow, is.version), at)
 	}

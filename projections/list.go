@@ -273,7 +273,7 @@ func (f *Filter) matches(s *events.Summary) bool {
 	switch byRow := f.IDPrefix != "" || f.Parent != ""; {
 	case byRow && !f.matchesRow(s):
 		return false
-	case s.Item && f.Parent == "" && s.State != events.StateError:
+	case f.Parent == "" && s.Hidden():
 		return false
 	}
 	return f.DueBefore.IsZero() || !s.CompleteBy.IsZero() && s.CompleteBy.Before(f.DueBefore)
