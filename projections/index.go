@@ -20,6 +20,8 @@ import (
 //   - A temporary property (the state of an open task, an agent with an attempt, a step in error) has an entry of its
 //     own for each task. The first Save after the property has ended deletes the entry. Most tasks begin and end
 //     between two Saves, and never have such an entry.
+//
+// The task of an item is in the list only while it is held. So its workflow and labels are temporary properties.
 
 // Cursor is a place in the list of tasks. The list is ordered from the newest submission to the oldest and, within an
 // instant, by id. The zero Cursor is the beginning.
@@ -170,6 +172,7 @@ type indexState struct {
 	agents  []string         // with a running attempt
 	inError []string         // steps
 	group   string           // the error group of a held task
+	lasting []facet          // of the held task of an item: those that other tasks are posted under
 	at      []stepAt         // steps
 	ends    int64            // complete-by of the open task, in Unix milliseconds; 0: none, or the task is hidden
 }
@@ -182,6 +185,9 @@ func indexStateOf(s *events.Summary, group string) indexState {
 	}
 	if s.Open() {
 		st.agents = s.WaitingFor()
+	}
+	if s.Item && st.state != "" {
+		st.lasting = lastingFacets(s)
 	}
 	return st
 }
@@ -209,6 +215,15 @@ func (st *indexState) own() []facet {
 	if st.group != "" {
 		fs = append(fs, groupFacet(st.group))
 	}
+	return append(fs, st.lasting...)
+}
+
+// lastingFacets returns the facets that a task has as long as it isn't migrated.
+func lastingFacets(s *events.Summary) []facet {
+	fs := []facet{versionFacet(s.Workflow, s.Version)}
+	for k, v := range s.Labels {
+		fs = append(fs, labelFacet(k, v))
+	}
 	return fs
 }
 
@@ -221,10 +236,7 @@ func posted(s *events.Summary) (first []facet, ended facet) {
 	if s.Item {
 		return first, ""
 	}
-	first = append(first, versionFacet(s.Workflow, s.Version))
-	for k, v := range s.Labels {
-		first = append(first, labelFacet(k, v))
-	}
+	first = append(first, lastingFacets(s)...)
 	if !s.Open() {
 		ended = stateFacet(s.State)
 	}
