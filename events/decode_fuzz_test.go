@@ -422,7 +422,7 @@ func headed(t *testing.T, data []byte, decode func([]byte) (SummaryHead, error))
 	if err != nil {
 		return
 	}
-	want := SummaryHead{s.ID, s.Workflow, s.Version, s.State, s.SubmittedAt, s.UpdatedAt, s.Stopped, s.From}
+	want := SummaryHead{s.ID, s.Workflow, s.Version, s.State, s.SubmittedAt, s.UpdatedAt, s.Stopped, s.From, s.Item}
 	if h, err := decode(data); err != nil || h != want {
 		t.Fatalf("%s has the head %+v, %v; want %+v", data, h, err, want)
 	}

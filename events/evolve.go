@@ -16,7 +16,7 @@ import (
 // The first event of a task may follow the end of an earlier one with the same id, if that id may have been forgotten
 // (PartitionForgot). The result is then the new task.
 func Evolve(t *Task, e *Event, hash string) (*Task, error) {
-	if e.begins(t) {
+	if t.Renews(e) {
 		t = nil
 	}
 	if err := checkNext(t, e); err != nil {

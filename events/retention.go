@@ -111,9 +111,9 @@ func forgetAtOf(f Fact) time.Time {
 	return time.Time{}
 }
 
-// begins reports whether the event is the first one of a new task, and t an earlier task with the same id that has
-// ended and whose id may have been forgotten.
-func (e *Event) begins(t *Task) bool {
+// Renews reports whether an event is the first one of a new task, and t an earlier task with the same id that has ended
+// and whose id may have been forgotten.
+func (t *Task) Renews(e *Event) bool {
 	_, first := e.Fact.(*TaskReceived)
 	return first && e.Seq == 1 && t != nil && !t.Open() && t.Forgotten(e.At)
 }
@@ -132,11 +132,15 @@ func (r *Recovery) forgetRecord(ns Namespace, source string, partition int32) Re
 		Headers: CloudHeaders(TypeRecovery, source, forgotID+"/"+strconv.Itoa(int(partition)))}
 }
 
-// Renews reports whether an event is the first one of a new task, and the summary that of an earlier task with the same
-// id that has ended and whose id may have been forgotten.
+// Renews is Task.Renews.
 func (s *Summary) Renews(e *Event) bool {
 	_, first := e.Fact.(*TaskReceived)
-	return first && e.Seq == 1 && s.Seq != 0 && !s.Open() && !s.ForgetAt.IsZero() && !s.ForgetAt.After(e.At)
+	return first && e.Seq == 1 && s.Seq != 0 && s.Forgettable(e.At)
+}
+
+// Forgettable reports whether the task has ended and its id may be forgotten at an instant.
+func (s *Summary) Forgettable(at time.Time) bool {
+	return !s.Open() && !s.ForgetAt.IsZero() && !s.ForgetAt.After(at)
 }
 
 // StoredForgetAt returns the ForgetAt of an ended task from its stored form; zero: it has none. It doesn't parse the

@@ -80,6 +80,9 @@ func (p *Parent) fields(c *codec) {
 // ItemOf returns the step of the workflow that the task runs for an item of its list, and no other; empty: it runs all.
 func (t *Task) ItemOf() string { return t.Parent.itemOf() }
 
+// Hidden is Summary.Hidden.
+func (t *Task) Hidden() bool { return t.ItemOf() != "" && t.State != StateError }
+
 // ItemOf is Task.ItemOf of the task that a submission asks for.
 func (s *Submission) ItemOf() string { return s.Parent.itemOf() }
 

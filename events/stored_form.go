@@ -37,6 +37,18 @@ func DecodeTask(data []byte) (*Task, error) {
 	return t, nil
 }
 
+// storedState is the state in a task's stored form.
+type storedState struct{ state TaskState }
+
+func (s *storedState) fields(c *codec) { knownText(c, "state", &s.state) }
+
+// StoredState returns the state from a task's stored form. It takes less time than DecodeTask.
+func StoredState(stored []byte) (TaskState, error) {
+	var s storedState
+	err := decodeObject(stored, &s)
+	return s.state, err
+}
+
 func (t *Task) fields(c *codec) {
 	c.str("id", &t.ID)
 	c.time("forget_at", &t.ForgetAt) // here, for StoredForgetAt

@@ -27,7 +27,7 @@ type Summary struct {
 	// From is the offset of its first event if another task had its id before; 0: none had. Who folds the events sets it.
 	From   int64
 	Parent string // the task that this task is a child of; empty: none
-	Item   bool   // the task runs a step of Parent for an item of a list; lists hide it unless asked for
+	Item   bool   // the task runs a step of Parent for an item of a list; see Hidden
 	// Steps are the steps in the plan's order. Once the task has ended only those in error are kept, since a list shows
 	// no others.
 	Steps []StepSummary
@@ -319,6 +319,10 @@ func earlier(a, b time.Time) time.Time {
 // Open reports whether the task hasn't ended.
 func (s *Summary) Open() bool { return !s.State.Terminal() }
 
+// Hidden reports whether lists and counts leave the task out unless they are asked for the children of its parent. The
+// tasks of items are hidden, or those of one task would hide all others, except while an operator is needed.
+func (s *Summary) Hidden() bool { return s.Item && s.State != StateError }
+
 // Encode returns the stored form. Equal summaries have equal bytes.
 func (s *Summary) Encode() []byte { return encodeObject(s) }
 
@@ -425,7 +429,7 @@ func (t *Task) Summary() *Summary {
 		Seq: t.Seq, TaskDue: t.Timer.Due, Ending: t.Ending, ForgetAt: t.ForgetAt,
 	}
 	if t.Parent != nil {
-		s.Parent = t.Parent.Task
+		s.Parent, s.Item = t.Parent.Task, t.Parent.StepAlone
 	}
 	if t.Error != nil {
 		s.ErrorCode = t.Error.Code

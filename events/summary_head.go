@@ -11,6 +11,7 @@ type SummaryHead struct {
 	UpdatedAt    time.Time
 	Stopped      uint64
 	From         int64
+	Item         bool
 }
 
 // DecodeSummaryHead reads the head of what Summary.Encode returned. It doesn't alias data.
@@ -23,6 +24,9 @@ func DecodeSummaryHead(data []byte) (SummaryHead, error) {
 // Open reports whether the task hasn't ended.
 func (h *SummaryHead) Open() bool { return !h.State.Terminal() }
 
+// Hidden is Summary.Hidden.
+func (h *SummaryHead) Hidden() bool { return h.Item && h.State != StateError }
+
 func (h *SummaryHead) fields(c *codec) {
 	c.str("id", &h.ID)
 	c.str("workflow", &h.Workflow)
@@ -31,5 +35,6 @@ func (h *SummaryHead) fields(c *codec) {
 	c.time("submitted_at", &h.SubmittedAt)
 	c.time("updated_at", &h.UpdatedAt)
 	c.int64("from", &h.From)
+	c.bool("item", &h.Item)
 	c.seq("stopped", &h.Stopped)
 }

@@ -12,7 +12,8 @@ import (
 )
 
 // The open tasks by their complete-by have keys of their own, so that those that must end soon are found without a look
-// at all others. A task has a key from the first Save after its start until its end.
+// at all others. A task has a key from the first Save after its start until its end. That of an item has one only while
+// it isn't hidden.
 
 // appendEndKey appends the key of an open task by its complete-by, in Unix milliseconds.
 func (k keyspace) appendEndKey(dst []byte, by int64, task string) []byte {
@@ -20,9 +21,9 @@ func (k keyspace) appendEndKey(dst []byte, by int64, task string) []byte {
 	return append(dst, task...)
 }
 
-// endsBy returns the complete-by of an open task in Unix milliseconds; 0: it has none.
+// endsBy returns the complete-by of an open task in Unix milliseconds; 0: it has none, or is hidden.
 func endsBy(s *events.Summary) int64 {
-	if !s.Open() || s.CompleteBy.IsZero() {
+	if !s.Open() || s.Hidden() || s.CompleteBy.IsZero() {
 		return 0
 	}
 	return max(0, s.CompleteBy.UnixMilli())

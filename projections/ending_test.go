@@ -11,18 +11,19 @@ import (
 )
 
 // TestEndingAgreesWithTheLog checks that the index finds the tasks that must end within a time, with Saves and crashes at
-// random points, and that an index that is rebuilt has the same.
+// random points, and that an index that is rebuilt has the same. Tasks of items aren't among them.
 func TestEndingAgreesWithTheLog(t *testing.T) {
 	most, left := 0, 0
 	for seed := range seeds(t, 6) {
 		f := follow(t, seed, 15)
 		rnd, h := f.rnd, f.h
+		h.items = seed%2 == 1
 		f.read(40, 3, func() time.Duration { return time.Duration(rnd.IntN(180)) * time.Second }, func() {
 			from := h.at.Add(time.Duration(rnd.IntN(20)-10) * time.Minute)
 			until := from.Add(time.Duration(rnd.IntN(60)) * time.Minute)
 			var want []*events.Task
 			for _, task := range h.tasks {
-				if task.State == events.StateProcessing && !task.CompleteBy.Before(from) && task.CompleteBy.Before(until) {
+				if task.State == events.StateProcessing && task.Parent == nil && !task.CompleteBy.Before(from) && task.CompleteBy.Before(until) {
 					want = append(want, task)
 				}
 			}

@@ -483,3 +483,41 @@ func TestRunFlushesByTimeAndBySize(t *testing.T) {
 		closeStore(t, s)
 	})
 }
+
+// TestWipeDuringAFlush wipes a partition while a flush writes what it held. That must not count as its flushed state.
+func TestWipeDuringAFlush(t *testing.T) {
+	var block atomic.Bool
+	blocked, released := make(chan struct{}), make(chan struct{})
+	fs := errorfs.Wrap(vfs.NewMem(), writes(func(errorfs.Op) error {
+		if block.CompareAndSwap(true, false) {
+			close(blocked)
+			<-released
+		}
+		return nil
+	}))
+	s := open(t, fs, projections.ViewTasks)
+	defer closeStore(t, s)
+	v := tasksOf(t, s)
+	apply(t, v, newHistory(1).records(50))
+	v.Save()
+	block.Store(true)
+	flushed := make(chan error, 1)
+	go func() { flushed <- s.Flush() }()
+	<-blocked
+	v.Wipe()
+	close(released)
+	if err := <-flushed; err != nil {
+		t.Fatal(err)
+	}
+	if st, next := v.FlushedState(); next != 0 || st.Epoch != 0 {
+		t.Errorf("flushed %d (epoch %d) of a wiped partition", next, st.Epoch)
+	}
+	apply(t, v, newHistory(1).records(20))
+	v.Save()
+	if err := s.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if _, next := v.FlushedState(); next != v.Next() {
+		t.Errorf("flushed %d, saved %d", next, v.Next())
+	}
+}

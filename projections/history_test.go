@@ -29,6 +29,7 @@ type history struct {
 	forget bool             // forget ids of ended tasks, and use them again
 	again  int              // ids that were used again
 	from   map[string]int64 // the offset of the first event of the last task with such an id
+	items  bool             // some tasks are those of items
 	vary   bool             // vary workflows, labels and priorities, and include operators' commands and unavailable agents
 }
 
@@ -115,6 +116,9 @@ func (h *history) submit() events.Record {
 	f := &events.TaskReceived{Workflow: "order", Version: 1, Digest: "d", Plan: plan, Input: []byte(`{"items":"` + strings.Repeat("x", h.input) + `"}`)}
 	if h.rnd.IntN(3) == 0 {
 		f.Labels = map[string]string{"shop": "a\"b", "käse": "x"}
+	}
+	if n := h.made; h.items && h.rnd.IntN(5) == 0 {
+		f.Parent = &events.Parent{Task: "parent", Step: "reserve", Attempt: 1, Token: "t", Depth: 1, Item: &n, StepAlone: true, KnownUntil: events.Millis(h.at)}
 	}
 	if h.vary {
 		f.Workflow, f.Version, f.Priority = []string{"order", "order/2", "or\x00der"}[h.rnd.IntN(3)], 1+h.rnd.IntN(3), h.rnd.IntN(3)

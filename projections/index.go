@@ -20,6 +20,8 @@ import (
 //   - A temporary property (the state of an open task, an agent with an attempt, a step in error) has an entry of its
 //     own for each task. The first Save after the property has ended deletes the entry. Most tasks begin and end
 //     between two Saves, and never have such an entry.
+//
+// The task of an item is in the list only while it is held. So its workflow and labels are temporary properties.
 
 // Cursor is a place in the list of tasks. The list is ordered from the newest submission to the oldest and, within an
 // instant, by id. The zero Cursor is the beginning.
@@ -170,8 +172,9 @@ type indexState struct {
 	agents  []string         // with a running attempt
 	inError []string         // steps
 	group   string           // the error group of a held task
+	lasting []facet          // of the held task of an item: those that other tasks are posted under
 	at      []stepAt         // steps
-	ends    int64            // complete-by of the open task, in Unix milliseconds; 0: none
+	ends    int64            // complete-by of the open task, in Unix milliseconds; 0: none, or the task is hidden
 }
 
 // indexStateOf returns the state of a row. group is the id of its error group; empty: it isn't held.
@@ -183,13 +186,15 @@ func indexStateOf(s *events.Summary, group string) indexState {
 	if s.Open() {
 		st.agents = s.WaitingFor()
 	}
+	if s.Item && st.state != "" {
+		st.lasting = lastingFacets(s)
+	}
 	return st
 }
 
-// shownState returns the state by which a task is listed and counted; empty: it isn't. The task of an item is hidden, or
-// one task would hide all others, unless it needs an operator.
+// shownState returns the state by which a task is listed and counted; empty: it isn't.
 func shownState(s *events.Summary) events.TaskState {
-	if s.Item && s.State != events.StateError {
+	if s.Hidden() {
 		return ""
 	}
 	return s.State
@@ -210,6 +215,15 @@ func (st *indexState) own() []facet {
 	if st.group != "" {
 		fs = append(fs, groupFacet(st.group))
 	}
+	return append(fs, st.lasting...)
+}
+
+// lastingFacets returns the facets that a task has as long as it isn't migrated.
+func lastingFacets(s *events.Summary) []facet {
+	fs := []facet{versionFacet(s.Workflow, s.Version)}
+	for k, v := range s.Labels {
+		fs = append(fs, labelFacet(k, v))
+	}
 	return fs
 }
 
@@ -222,10 +236,7 @@ func posted(s *events.Summary) (first []facet, ended facet) {
 	if s.Item {
 		return first, ""
 	}
-	first = append(first, versionFacet(s.Workflow, s.Version))
-	for k, v := range s.Labels {
-		first = append(first, labelFacet(k, v))
-	}
+	first = append(first, lastingFacets(s)...)
 	if !s.Open() {
 		ended = stateFacet(s.State)
 	}
@@ -255,7 +266,7 @@ func (w *indexWriter) write(r *taskRow) indexState {
 		}
 	}
 	wasEnded := was.state != "" && was.state.Terminal()
-	if r.stored && was.version != is.version { // the task was migrated
+	if r.stored && !s.Item && was.version != is.version { // the task was migrated
 		w.unposted.add(versionFacet(s.Workflow, was.version), at)
 		w.postings.add(versionFacet(s.Workflow, is.version), at)
 	}

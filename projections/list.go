@@ -175,7 +175,7 @@ func (l *lister) openIterators(h *head) {
 		}
 		h.tasks.of = append(h.tasks.of, u)
 	}
-	if f.Parent != "" { // items have no other facets
+	if f.Parent != "" { // items that aren't held have no other facets
 		add(h.postingIterator, parentFacet(f.Parent))
 		return
 	}
@@ -189,10 +189,10 @@ func (l *lister) openIterators(h *head) {
 		add(h.entryIterator, agentFacet(f.Agent))
 	}
 	for k, v := range f.Labels {
-		add(h.postingIterator, labelFacet(k, v))
+		add(h.lastingIterator, labelFacet(k, v))
 	}
 	if f.Workflow != "" {
-		add(h.postingIterator, l.versions(h)...)
+		add(h.lastingIterator, l.versions(h)...)
 	}
 	states := f.states()
 	if !f.DueBefore.IsZero() {
@@ -216,6 +216,12 @@ func (l *lister) openIterators(h *head) {
 		fs = append(fs, stateFacet(st))
 	}
 	add(h.stateIterator, fs...)
+}
+
+// lastingIterator iterates over a workflow's version or a label. Tasks are posted; held tasks of items have entries.
+func (s *indexReader) lastingIterator(f facet) indexIterator {
+	s.looksLeft += openLooks
+	return unionIterator{of: []*unionMember{{indexIterator: s.postingIterator(f)}, {indexIterator: s.entryIterator(f)}}}
 }
 
 // stateIterator iterates over a state. Terminal states are posted.
@@ -273,7 +279,7 @@ func (f *Filter) matches(s *events.Summary) bool {
 	switch byRow := f.IDPrefix != "" || f.Parent != ""; {
 	case byRow && !f.matchesRow(s):
 		return false
-	case s.Item && f.Parent == "" && s.State != events.StateError:
+	case f.Parent == "" && s.Hidden():
 		return false
 	}
 	return f.DueBefore.IsZero() || !s.CompleteBy.IsZero() && s.CompleteBy.Before(f.DueBefore)

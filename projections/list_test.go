@@ -62,7 +62,8 @@ func matches(s *events.Summary, f *projections.Filter) bool {
 			return false
 		}
 	}
-	return strings.HasPrefix(s.ID, f.IDPrefix) && (len(f.States) == 0 || slices.Contains(f.States, s.State)) &&
+	return (f.Parent != "" && s.Parent == f.Parent || f.Parent == "" && (!s.Item || s.State == events.StateError)) &&
+		strings.HasPrefix(s.ID, f.IDPrefix) && (len(f.States) == 0 || slices.Contains(f.States, s.State)) &&
 		(f.Workflow == "" || s.Workflow == f.Workflow && (f.Version == 0 || s.Version == f.Version)) &&
 		(f.StepInError == "" || slices.Contains(s.InError(), f.StepInError)) &&
 		(f.Agent == "" || slices.Contains(s.WaitingFor(), f.Agent)) &&
@@ -77,7 +78,7 @@ func randomFilter(rnd *rand.Rand, all []*events.Summary) (f projections.Filter) 
 	}
 	one := func() *events.Summary { return all[rnd.IntN(len(all))] }
 	for range rnd.IntN(4) {
-		switch rnd.IntN(9) {
+		switch rnd.IntN(10) {
 		case 0:
 			for range 1 + rnd.IntN(3) {
 				f.States = append(f.States, events.TaskStates[rnd.IntN(len(events.TaskStates))])
@@ -100,6 +101,8 @@ func randomFilter(rnd *rand.Rand, all []*events.Summary) (f projections.Filter) 
 			if rnd.IntN(2) == 0 {
 				f.Since = time.Time{}
 			}
+		case 8:
+			f.Parent = one().Parent
 		default:
 			f.DueBefore = one().CompleteBy.Add(time.Duration(rnd.IntN(2)) * time.Millisecond)
 		}
@@ -199,7 +202,7 @@ func TestListAgreesWithTheFold(t *testing.T) {
 	for seed := range seeds(t, 6) {
 		rnd := rand.New(rand.NewPCG(seed, 9))
 		h := newForgettingHistory(seed)
-		h.vary = true
+		h.vary, h.items = true, true
 		a := &audited{t: t, fs: vfs.NewCrashableMem(), o: projections.Options{HotBytes: 1 + rnd.IntN(20_000)}}
 		a.open()
 		var log []events.Record
@@ -369,12 +372,6 @@ func (a *audited) checkCounts(all map[string]*events.Summary, log []events.Recor
 	a.t.Helper()
 	want := projections.Counts{Tasks: map[events.TaskState]int64{}, Workflows: map[string]map[events.TaskState]int64{}, Agents: map[string]int64{}, Events: map[string]int64{}}
 	for _, s := range all {
-		want.Tasks[s.State]++
-		key := s.Workflow + "/" + strconv.Itoa(s.Version)
-		if want.Workflows[key] == nil {
-			want.Workflows[key] = map[events.TaskState]int64{}
-		}
-		want.Workflows[key][s.State]++
 		if s.Open() {
 			for _, agent := range s.WaitingFor() {
 				want.Agents[agent]++
@@ -383,6 +380,15 @@ func (a *audited) checkCounts(all map[string]*events.Summary, log []events.Recor
 		if due := s.Due(); s.Open() && !due.IsZero() && (want.OldestDue.IsZero() || due.Before(want.OldestDue)) {
 			want.OldestDue = due
 		}
+		if s.Item && s.State != events.StateError {
+			continue
+		}
+		want.Tasks[s.State]++
+		key := s.Workflow + "/" + strconv.Itoa(s.Version)
+		if want.Workflows[key] == nil {
+			want.Workflows[key] = map[events.TaskState]int64{}
+		}
+		want.Workflows[key][s.State]++
 	}
 	var state events.PartitionState
 	for i := range log {

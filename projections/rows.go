@@ -49,5 +49,5 @@ func (r reader) rows(ctx context.Context, fn func(*events.SummaryHead, func() *e
 
 // Matches checks a row that isn't in the index, such as that of a task at an earlier time. It doesn't check ErrorGroup.
 func (f *Filter) Matches(s *events.Summary) bool {
-	return strings.HasPrefix(s.ID, f.IDPrefix) && f.matchesRow(s) && (f.DueBefore.IsZero() || !s.CompleteBy.IsZero() && s.CompleteBy.Before(f.DueBefore))
+	return (f.Parent != "" || !s.Hidden()) && strings.HasPrefix(s.ID, f.IDPrefix) && f.matchesRow(s) && (f.DueBefore.IsZero() || !s.CompleteBy.IsZero() && s.CompleteBy.Before(f.DueBefore))
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
@@ -110,7 +111,7 @@ func (v *Tasks) LoadSnapshot(r *events.SnapshotReader) (load func(context.Contex
 		return nil, fmt.Errorf("projections: partition %d: %w: %w", v.keys.partition, events.ErrSnapshot, err)
 	}
 	v.wipe(true)
-	v.next, v.until, v.state, v.loading, v.reopened = m.Next, m.Until, m.State, true, map[string][]byte{}
+	v.next, v.until, v.state, v.loading = m.Next, m.Until, m.State, true
 	v.lacksLast = m.Until > m.Next      // if they are equal, ExpectLastEvent checks the last event
 	v.recent.markAllDirty(neverFlushed) // until FinishLoad
 	v.snap.reset(m)
@@ -131,11 +132,11 @@ func (v *Tasks) LoadSnapshot(r *events.SnapshotReader) (load func(context.Contex
 		}
 	}
 	v.store(batch)
-	newer := make(map[string]struct{}, len(tasks))
+	omitted := make(map[string]struct{}, len(tasks))
 	for id := range tasks {
-		newer[id] = struct{}{}
+		omitted[id] = struct{}{}
 	}
-	v.loader = &loader{s: v.s, keys: v.keys, chunks: finished, newer: newer, forgot: m.State.Forgot}
+	v.loader = &loader{s: v.s, keys: v.keys, chunks: finished, omitted: omitted, forgot: m.State.Forgot}
 	return v.loader.run, nil
 }
 
@@ -174,7 +175,7 @@ func (v *Tasks) wipe(loading bool) {
 		}
 	})
 	v.open, v.finished, v.changed, v.bytes = newOpenTasks(), map[string]*entry{}, nil, 0
-	v.until, v.lacksLast, v.loading, v.loaded, v.reopened = 0, false, false, false, nil
+	v.until, v.lacksLast, v.loading, v.loaded = 0, false, false, false
 	v.kept, v.savedKept, v.loader, v.deletedUntil = 0, 0, nil, time.Time{}
 	v.snap = snapshots{}
 }
@@ -193,13 +194,22 @@ type loader struct {
 	s      *Store
 	keys   keyspace
 	chunks [][]byte
-	// newer are the tasks of the open chunks. One that was processed, and reopened before the snapshot, is in a chunk of
-	// finished tasks, too.
-	newer map[string]struct{}
+	// writing is held while a chunk is written. It guards omitted.
+	writing sync.Mutex
+	// omitted are the ids of tasks that aren't loaded, since the chunks of finished tasks have an earlier state of them:
+	// those of the open chunks, and those that were reopened after the snapshot.
+	omitted map[string]struct{}
 	// Tasks that are forgotten until this instant aren't loaded. It is as of the end of the log, so a later task that has
 	// the id of a forgotten one isn't overwritten.
 	forgot time.Time
 	kept   int64 // tasks that were loaded
+}
+
+// omit excludes a task from the load. When it returns, the store has the task if the load has written it before.
+func (l *loader) omit(id string) {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	l.omitted[id] = struct{}{}
 }
 
 func (l *loader) run(ctx context.Context) error {
@@ -223,31 +233,65 @@ func (l *loader) run(ctx context.Context) error {
 }
 
 func (l *loader) load(k *events.Chunk) error {
-	ids := make([]string, len(k.Tasks))
+	c := loadedChunk{tasks: k.Tasks, ids: make([]string, len(k.Tasks)), reopened: make([]bool, len(k.Tasks)), last: make(map[string]int, len(k.Tasks))}
 	for i, data := range k.Tasks {
-		var err error
-		if ids[i], err = events.StoredID(data); err != nil {
+		state, err := events.StoredState(data)
+		if err == nil {
+			c.ids[i], err = events.StoredID(data)
+		}
+		if err != nil {
 			return err
 		}
+		c.reopened[i], c.last[c.ids[i]] = state != events.StateProcessed, i
 	}
-	size := l.s.write(func(b batch) {
+	l.s.recordLoaded(l.write(&c))
+	return nil
+}
+
+// loadedChunk is a chunk of finished tasks. A task that was processed, undone, and ended again is in chunks twice. The
+// later one counts.
+type loadedChunk struct {
+	tasks    [][]byte
+	ids      []string
+	reopened []bool         // an earlier chunk may have the task
+	last     map[string]int // the last index in the chunk
+}
+
+// write writes the tasks of a chunk, and returns the size of the batch.
+func (l *loader) write(c *loadedChunk) int {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	return l.s.write(func(b batch) {
 		var key []byte
-		for i, data := range k.Tasks {
-			if _, is := l.newer[ids[i]]; is {
+		for i, data := range c.tasks {
+			id := c.ids[i]
+			if _, is := l.omitted[id]; is || c.last[id] != i {
 				continue
 			}
 			at := events.StoredForgetAt(data)
 			if !at.IsZero() && !at.After(l.forgot) {
 				continue
 			}
-			key = l.keys.appendKey(key[:0], kindFinished, ids[i])
+			if c.reopened[i] {
+				l.removeEarlier(b, id)
+			}
+			key = l.keys.appendKey(key[:0], kindFinished, id)
 			b.set(key, data)
-			l.keys.setForgetKey(b, ids[i], data)
+			l.keys.setForgetKey(b, id, data)
 			l.kept++
 		}
 	})
-	l.s.recordLoaded(size)
-	return nil
+}
+
+// removeEarlier removes what an earlier chunk has of a task, except its row, which is overwritten.
+func (l *loader) removeEarlier(b batch, id string) {
+	reader{l.s, l.s.db, l.keys}.get(kindFinished, id, func(stored []byte) error {
+		l.kept--
+		if at := events.StoredForgetAt(stored); !at.IsZero() {
+			b.delete(l.keys.appendForgetKey(nil, at, id))
+		}
+		return nil
+	})
 }
 
 // FinishLoad must be called when load has returned and the log was read to its end, so every task is known. It saves.

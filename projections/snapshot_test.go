@@ -200,6 +200,9 @@ func TestSnapshotAndTailEqualARebuild(t *testing.T) {
 			s = openTiny(t, vfs.NewMem(), chunkBytes)
 			v = tasksOf(t, s)
 			fromSnapshot(t, v, c, rs[:done])
+			if rows, listed := v.Stored(); v.Kept() != rows || listed > int(rows) {
+				t.Fatalf("seed %d at %d: %d ended tasks are stored, %d counted, %d listed", seed, done, rows, v.Kept(), listed)
+			}
 			if got, want := v.Digest(), rebuilt(t, rs[:done]); got != want {
 				t.Fatalf("seed %d at %d: the digest of snapshot %d and tail is %s, that of a rebuild %s", seed, done, m.Next, got, want)
 			}
@@ -353,5 +356,54 @@ func TestSnapshotsOfAnotherLog(t *testing.T) {
 				t.Errorf("the digest of snapshot and tail is %s, that of a rebuild %s", got, want)
 			}
 		})
+	}
+}
+
+// TestReopenedWhileLoading applies events while the finished tasks of a snapshot are loaded: before, after, and
+// concurrently. Some undo tasks that are in the snapshot as processed. The store then has what a rebuild has, and counts it.
+func TestReopenedWhileLoading(t *testing.T) {
+	for seed := range seeds(t, 6) {
+		h := newForgettingHistory(seed)
+		rs := h.records(700)
+		c := ownersTopic(t, rs)
+		h.forget = false // nothing is forgotten while a snapshot is loaded
+		more := h.records(200)
+		want := rebuilt(t, slices.Concat(rs, more))
+		for order, when := range []string{"before", "after", "concurrently"} {
+			s := openTiny(t, vfs.NewMem(), 300)
+			v := tasksOf(t, s)
+			load, err := v.LoadSnapshot(c.reader())
+			if err != nil {
+				t.Fatal(err)
+			}
+			tail(t, v, v.Next(), rs)
+			loaded := make(chan error, 1)
+			if order == 1 {
+				loaded <- load(t.Context())
+			} else if order == 2 {
+				go func() { loaded <- load(t.Context()) }()
+			}
+			for i := range more {
+				apply(t, v, more[i:i+1])
+				if i%20 == 0 {
+					v.Save()
+				}
+			}
+			if order == 0 {
+				loaded <- load(t.Context())
+			}
+			if err := <-loaded; err != nil {
+				t.Fatal(err)
+			}
+			v.FinishLoad()
+			if rows, listed := v.Stored(); v.Kept() != rows || listed > int(rows) {
+				t.Errorf("seed %d, events %s the load: %d ended tasks are stored, %d counted, %d listed", seed, when, rows, v.Kept(), listed)
+			}
+			if got := v.Digest(); got != want {
+				t.Errorf("seed %d, events %s the load: digest %s, of a rebuild %s", seed, when, got, want)
+			}
+			v.Close()
+			closeStore(t, s)
+		}
 	}
 }

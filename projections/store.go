@@ -106,7 +106,8 @@ type Store struct {
 	viewClosed     *sync.Cond     // a view was closed
 	saved          map[int32]mark
 	flushed        map[int32]mark
-	unflushedBytes int // of what was saved since the last flush
+	flushingMarks  map[int32]mark // saved as of the begin of the running flush, without partitions that were wiped since
+	unflushedBytes int            // of what was saved since the last flush
 
 	flushesBegun, flushesEnded uint64 // flushes run one at a time
 }
@@ -281,13 +282,14 @@ func (s *Store) flush() {
 	defer s.flushing.Unlock()
 	start := time.Now()
 	s.mu.Lock()
-	saved, bytes := maps.Clone(s.saved), s.unflushedBytes
+	bytes := s.unflushedBytes
+	s.flushingMarks = maps.Clone(s.saved)
 	s.flushesBegun++
 	number := s.flushesBegun
 	s.mu.Unlock()
 	s.check(s.db.Flush())
 	s.mu.Lock()
-	maps.Copy(s.flushed, saved)
+	maps.Copy(s.flushed, s.flushingMarks)
 	s.unflushedBytes -= bytes
 	s.flushesEnded = number
 	s.mu.Unlock()

@@ -48,10 +48,7 @@ type Tasks struct {
 	loader  *loader // of the snapshot that is being loaded; nil: none was
 	loading bool    // finished tasks of a snapshot are being written to Pebble
 	loaded  bool    // they have been written, and the next Save records that
-	// reopened are the processed tasks that are undone by events after the snapshot, which is being loaded. The load
-	// writes what they were. The value is their stored form if they have ended again.
-	reopened map[string][]byte
-	until    int64 // tasks may reflect events up to here: see events.Snapshot.Until
+	until   int64   // tasks may reflect events up to here: see events.Snapshot.Until
 	// lacksLast: the last event that the snapshot's tasks reflect hasn't been read. Its offset is until-1.
 	lacksLast bool
 }
@@ -267,13 +264,16 @@ func (v *Tasks) setOpen(en *entry, t *events.Task, bytes int) {
 // an ended one that is forgotten. forgetAt is the ForgetAt of the ended task.
 func (v *Tasks) reopen(en *entry, id string, forgetAt time.Time) {
 	en.wasEnded, en.encoded = true, nil
+	if v.loading {
+		v.loader.omit(id)
+		if t := v.task(kindFinished, id); t != nil { // the load may have written it since it was looked up
+			en.storedEnded, forgetAt = true, t.ForgetAt
+		}
+	}
 	if en.storedEnded && en.wasForget.IsZero() {
 		en.wasForget = forgetAt
 	}
 	delete(v.finished, id)
-	if v.loading {
-		v.reopened[id] = nil
-	}
 }
 
 // setBytes sets the size of an open task.
@@ -298,9 +298,6 @@ func (v *Tasks) setFinished(en *entry, t *events.Task) {
 	v.finished[t.ID] = en
 	en.task, en.encoded = t, t.Encode()
 	en.bytes = len(en.encoded)
-	if _, is := v.reopened[t.ID]; is {
-		v.reopened[t.ID] = en.encoded
-	}
 	v.ended(t.ID, en.encoded, en.snapshot)
 }
 
@@ -386,7 +383,6 @@ func (v *Tasks) Save() {
 func (v *Tasks) fill(b batch) {
 	if v.loaded {
 		b.delete(v.keys.key(kindLoading, ""))
-		v.fillReopened(b)
 	}
 	v.fillForgotten(b) // first, since a later task may have a forgotten id
 	var key []byte
@@ -415,20 +411,6 @@ func (v *Tasks) fill(b batch) {
 		b.set(key, data)
 	}
 	v.fillKept(b)
-}
-
-// fillReopened corrects what the load of a snapshot wrote of tasks that were reopened meanwhile.
-func (v *Tasks) fillReopened(b batch) {
-	for id, data := range v.reopened {
-		key := v.keys.key(kindFinished, id)
-		if data == nil {
-			b.delete(key)
-		} else {
-			b.set(key, data)
-			v.keys.setForgetKey(b, id, data)
-		}
-	}
-	v.reopened = nil
 }
 
 // afterSave marks everything as saved, drops the finished tasks from memory, and evicts open ones.

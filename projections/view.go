@@ -259,6 +259,7 @@ func (v *view) reset() {
 	v.s.mu.Lock()
 	v.s.flushed[v.keys.partition] = mark{}
 	v.s.saved[v.keys.partition] = mark{}
+	delete(v.s.flushingMarks, v.keys.partition)
 	v.recent.markAllDirty(v.s.flushesBegun)
 	v.s.mu.Unlock()
 	v.next, v.savedNext, v.state, v.awaitingLast = 0, 0, events.PartitionState{}, false

@@ -67,8 +67,8 @@ func (c *call) systemAsOf(in *asOfRequest) (*consoleapi.SystemAsOf, error) {
 		}
 	}
 	var last *events.Summary
-	for _, t := range s.list {
-		if !p.filter.Matches(t) {
+	for _, t := range s.list { // the instant may be kept from a request that listed ended tasks
+		if !t.Open() && !p.listsEnded() || !p.filter.Matches(t) {
 			continue
 		}
 		v.Matched++
@@ -140,8 +140,8 @@ func (a placeAsOf) after(c projections.Cursor) bool { return a.compare(placeAsOf
 type instant struct {
 	at         time.Time
 	counts     map[versionKey]map[events.TaskState]int64
-	open       []*events.Summary // in the order of the list
-	list       []*events.Summary // open, and the ended ones that match the filter
+	open       []*events.Summary // in the order of the list, without hidden ones
+	list       []*events.Summary // all open ones, and the ended ones that match the filter
 	filter     string            // of the ended ones in list; empty: it has none
 	unreadable int64
 	next       map[int32]int64
@@ -217,8 +217,8 @@ func (c *call) computeInstant(page *page, filter string, now time.Time) (*instan
 	}
 	byPlace := func(a, b *events.Summary) int { return orderOf(a).compare(orderOf(b)) }
 	slices.SortFunc(s.open, byPlace)
-	if s.list = s.open; len(m.ended) > 0 {
-		s.list = append(m.ended, s.open...)
+	if s.list = s.open; len(m.ended)+len(m.hidden) > 0 {
+		s.list = slices.Concat(m.ended, m.hidden, s.open)
 		slices.SortFunc(s.list, byPlace)
 	}
 	s.final = len(s.lacks) == 0 && now.Sub(at) >= asOfFinalAfter
@@ -231,6 +231,7 @@ type instantMaker struct {
 	s             *instant
 	filter        *projections.Filter // of ended tasks, if the instant has a filter
 	ended         []*events.Summary
+	hidden        []*events.Summary // open
 	rows, changed int
 }
 
@@ -256,7 +257,9 @@ func (m *instantMaker) addPartition(ctx context.Context, p int32) error {
 			if head.Open() {
 				return m.addOpen(row())
 			}
-			m.count(head.Workflow, head.Version, head.State)
+			if !head.Hidden() {
+				m.count(head.Workflow, head.Version, head.State)
+			}
 			if m.s.filter != "" && slices.Contains(m.filter.States, head.State) {
 				return m.addEnded(row())
 			}
@@ -290,11 +293,15 @@ func (m *instantMaker) count(workflow string, version int, state events.TaskStat
 
 // addOpen adds a task that was open.
 func (m *instantMaker) addOpen(t *events.Summary) error {
-	if most := m.c.instants.most.open; len(m.s.open) == most {
+	if most := m.c.instants.most.open; len(m.s.open)+len(m.hidden) == most {
 		return m.refuse(most, "were open")
 	}
-	m.count(t.Workflow, t.Version, t.State)
 	t.Steps = slices.Clip(slices.DeleteFunc(t.Steps, func(s events.StepSummary) bool { return !isShown(&s) }))
+	if t.Hidden() {
+		m.hidden = append(m.hidden, t)
+		return nil
+	}
+	m.count(t.Workflow, t.Version, t.State)
 	m.s.open = append(m.s.open, t)
 	return nil
 }
@@ -404,7 +411,9 @@ func (m *instantMaker) addFold(t *events.Summary) error {
 	case t.Open():
 		return m.addOpen(t)
 	}
-	m.count(t.Workflow, t.Version, t.State)
+	if !t.Hidden() {
+		m.count(t.Workflow, t.Version, t.State)
+	}
 	if m.s.filter != "" {
 		return m.addEnded(t)
 	}

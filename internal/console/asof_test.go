@@ -184,6 +184,9 @@ func TestSystemAsOfListsEnded(t *testing.T) {
 			if len(seen) != int(want) {
 				t.Errorf("%s at %s: %d are listed, want %d", filter, at, len(seen), want)
 			}
+			if again := get[consoleapi.SystemAsOf](t, w, s, api+"/as-of", asOfPath(at, "")); again.Matched != open.Matched {
+				t.Errorf("without a filter at %s: %d match after a list of ended tasks, want %d", at, again.Matched, open.Matched)
+			}
 		}
 	}
 	if last := get[consoleapi.SystemAsOf](t, w, s, api+"/as-of", asOfPath(w.now, "")); last.States[events.StateProcessed] == 0 {

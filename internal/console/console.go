@@ -67,6 +67,7 @@ type timeouts struct {
 	read      time.Duration // to receive a request with its body
 	answer    time.Duration // to compute an answer, except streams
 	control   time.Duration // for a scheduler to answer a command
+	indexed   time.Duration // for the index to apply a write, and to read the workflow definitions
 	topicRead time.Duration // for a free slot to read a topic
 	write     time.Duration // for a client to receive an answer
 	// changes is the least time between two messages of a stream of changes. look is how often it looks at what isn't in
@@ -74,7 +75,7 @@ type timeouts struct {
 	changes, look time.Duration
 }
 
-var defaultTimeouts = timeouts{read: 30 * time.Second, answer: 60 * time.Second, control: 30 * time.Second, topicRead: 10 * time.Second, write: 60 * time.Second,
+var defaultTimeouts = timeouts{read: 30 * time.Second, answer: 60 * time.Second, control: 30 * time.Second, indexed: 5 * time.Second, topicRead: 10 * time.Second, write: 60 * time.Second,
 	changes: time.Second, look: 5 * time.Second}
 
 // probePaths are the probes that platforms call.

@@ -6,17 +6,12 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/consoleapi"
 )
-
-// indexedWithin bounds the wait for the index to apply a write, and for the workflow definitions. A write that
-// takes longer is answered without as_of.
-const indexedWithin = 5 * time.Second
 
 type submitRequest struct{ Body submission }
 
@@ -39,6 +34,7 @@ func (c *call) submit(request *submitRequest) (*consoleapi.Submitted, error) {
 		return nil, err
 	}
 	p := events.Partition([]byte(id), c.cfg.Partitions)
+	earlier := c.forgettable(id, p)
 	if err := c.cfg.Log.Submit(c.r.Context(), order.Record(c.cfg.Namespace, c.cfg.Source)); err != nil {
 		return nil, unavailable("the submission may not have been written; submit it again (it doesn't run twice): %v; `waybill doctor` shows what is wrong", err)
 	}
@@ -50,7 +46,7 @@ func (c *call) submit(request *submitRequest) (*consoleapi.Submitted, error) {
 			answer.Deprecated = d.Why
 		}
 	}
-	s := c.awaitIndexed(id, p, 1)
+	s := c.awaitIndexed(id, p, 1, earlier)
 	if s == nil {
 		return answer, nil
 	}
@@ -64,13 +60,22 @@ func (c *call) submit(request *submitRequest) (*consoleapi.Submitted, error) {
 	return answer, nil
 }
 
+// forgettable returns the row of an ended task whose id may be forgotten by now; nil: there is none. A submission may
+// create another task with the id.
+func (c *call) forgettable(id string, p int32) *events.Summary {
+	if found, _ := c.cfg.Index.Find(p, id); found.Summary != nil && found.Summary.Forgettable(c.cfg.Now()) {
+		return found.Summary
+	}
+	return nil
+}
+
 // checkWorkflow rejects a submission of a workflow that wasn't applied. Before it rejects, it reads the
 // definitions to their end.
 func (c *call) checkWorkflow(order *events.Submission) error {
 	if c.hasWorkflow(order.Workflow, order.Version) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(c.r.Context(), indexedWithin)
+	ctx, cancel := context.WithTimeout(c.r.Context(), c.timeouts.indexed)
 	defer cancel()
 	if err := c.cfg.Cluster.ReadWorkflows(ctx); err != nil {
 		return unavailable("can't check whether workflow %q exists: %v", consoleapi.Printable(order.Workflow), err)
@@ -128,9 +133,11 @@ type indexedTask struct {
 	asOf  *events.AsOf
 }
 
-// awaitIndexed waits until the index has applied an event of a task. nil: not within indexedWithin.
-func (c *call) awaitIndexed(id string, p int32, seq uint64) *indexedTask {
-	ctx, cancel := context.WithTimeout(c.r.Context(), indexedWithin)
+// awaitIndexed waits until the index has applied an event of a task. nil: not within timeouts.indexed; the write is then
+// answered without as_of. earlier is a row that doesn't count until it changes: it may be that of an earlier task with
+// the id; nil: there is none.
+func (c *call) awaitIndexed(id string, p int32, seq uint64, earlier *events.Summary) *indexedTask {
+	ctx, cancel := context.WithTimeout(c.r.Context(), c.timeouts.indexed)
 	defer cancel()
 	news, stop := c.cfg.Index.Subscribe()
 	defer stop()
@@ -139,7 +146,7 @@ func (c *call) awaitIndexed(id string, p int32, seq uint64) *indexedTask {
 		if !begun {
 			return nil
 		}
-		if sum := found.Summary; sum != nil && sum.Seq >= seq {
+		if sum := found.Summary; sum != nil && sum.Seq >= seq && (earlier == nil || sum.From != earlier.From || sum.Seq != earlier.Seq) {
 			s := &indexedTask{State: sum.State}
 			if offset, ok := offsetOf(found.Places, seq); ok {
 				s.asOf = &events.AsOf{Partition: p, Offset: strconv.FormatInt(offset+1, 10)}
@@ -225,7 +232,7 @@ func (c *call) control(task taskID, b *consoleapi.CommandBody, x *events.Control
 		return nil, refused("%s (request %s)", a.Reason, x.RequestID)
 	}
 	done := &consoleapi.CommandResult{Task: id, Command: x.Command, RequestID: x.RequestID, Seq: a.Seq, State: a.State}
-	if s := c.awaitIndexed(id, p, a.Seq); s != nil {
+	if s := c.awaitIndexed(id, p, a.Seq, nil); s != nil {
 		done.AsOf = s.asOf
 	}
 	return done, nil

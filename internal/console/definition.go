@@ -95,7 +95,7 @@ func (c *call) findDefinition(name workflowName, version workflowVersion) (d *wo
 	if d, deleted = c.cfg.Cluster.Definition(string(name), int(version)); d != nil {
 		return d, deleted, nil
 	}
-	ctx, cancel := context.WithTimeout(c.r.Context(), indexedWithin)
+	ctx, cancel := context.WithTimeout(c.r.Context(), c.timeouts.indexed)
 	defer cancel()
 	if err := c.cfg.Cluster.ReadWorkflows(ctx); err != nil {
 		return nil, false, unavailable("can't check whether workflow %q exists: %v", consoleapi.Printable(string(name)), err)

@@ -58,7 +58,7 @@ func (c *call) validate(in *validateRequest) (*consoleapi.DefinitionCheck, error
 
 // readWorkflows reads the definitions to their end.
 func (c *call) readWorkflows(name string) error {
-	ctx, cancel := context.WithTimeout(c.r.Context(), indexedWithin)
+	ctx, cancel := context.WithTimeout(c.r.Context(), c.timeouts.indexed)
 	defer cancel()
 	if err := c.cfg.Cluster.ReadWorkflows(ctx); err != nil {
 		return unavailable("can't read the versions of workflow %q: %v", consoleapi.Printable(name), err)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/consoleapi"
@@ -238,4 +239,36 @@ func TestTree(t *testing.T) {
 		problem(t, ask(t, s, http.MethodGet, api+"/tasks/o-1/tree?"+query, ""), http.StatusBadRequest)
 	}
 	problem(t, ask(t, s, http.MethodGet, api+"/tasks/none/tree", ""), http.StatusNotFound)
+}
+
+// TestAsOfHidesItems checks that a past instant and the predictions have no tasks of items, except held ones, and that
+// the filter by their parent has all.
+func TestAsOfHidesItems(t *testing.T) {
+	f := newFamily(t, strings.NewReplacer("on_item_error: collect", "on_item_error: fail", "on_error: undo", "on_error: hold").Replace(pickEach))
+	f.agent = silentOn("slow")
+	f.submit("p-1", "pick", `{"items":["a","bad1","slow1"]}`)
+	before := f.now
+	f.decide((&events.Control{Task: "p-1/pick/2", Command: events.Cancel, By: events.By{Why: "x", RequestID: "r"}}).Record(f.env.Namespace, "test"))
+	f.run()
+	for id, state := range map[string]events.TaskState{"p-1/pick/0": events.StateProcessed, "p-1/pick/1": events.StateError, "p-1/pick/2": events.StateUndoing} {
+		if f.tasks[id].State != state {
+			t.Fatalf("%s is %s, want %s", id, f.tasks[id].State, state)
+		}
+	}
+	s := f.console(t, nil)
+	for _, at := range []time.Time{before, f.now} { // of the canceled item, one needs the events, the other one the row
+		want := f.replayAt(at)
+		if len(want.Tasks) != 2 || want.States[events.StateProcessing] != 1 || want.States[events.StateError] != 1 {
+			t.Errorf("%s, by a replay: %s", at, encoded(t, want))
+		}
+		for filter, n := range map[string]int{"": 2, "state:processed": 0, "state:error": 1, "parent:p-1": 2, "parent:p-1 state:processed": 1} {
+			got := get[consoleapi.SystemAsOf](t, f.recording, s, api+"/as-of", asOfPath(at, "&filter="+url.QueryEscape(filter)))
+			if got.Open != 2 || encoded(t, got.States) != encoded(t, want.States) || got.Matched != n || len(got.Tasks) != n {
+				t.Errorf("%s, %q: %s, want %d tasks", at, filter, encoded(t, got), n)
+			}
+		}
+	}
+	if got := get[consoleapi.PredictionList](t, f.recording, s, api+"/predictions", api+"/predictions?within=2h"); got.Looked != 1 {
+		t.Errorf("predicted: %s", encoded(t, got))
+	}
 }

@@ -49,7 +49,8 @@ type recording struct {
 	stuck      func(context.Context) error // blocks reads of a task's events; nil: none
 	corruption Corruption                  // the corruption in partition corruptIn
 	corruptIn  int32
-	topic      func() // blocks reads of a topic; nil: none
+	topic      func()                   // blocks reads of a topic; nil: none
+	found      func(*projections.Found) // changes what the index finds of a task; nil: nothing
 
 	watches index.Watches
 	asked   atomic.Int64 // how often the groups were asked
@@ -219,6 +220,9 @@ func (a *fakeIndex) Find(p int32, task string) (f projections.Found, begun bool)
 	}
 	if f.Places, f.Next, err = a.Store.Places(p, task); err != nil {
 		panic(err)
+	}
+	if a.w.found != nil {
+		a.w.found(&f)
 	}
 	return f, contains(a.next, p)
 }

@@ -128,10 +128,19 @@ func (c *call) fate(d *consoleapi.Deadletter, later *redrive.Later) consoleapi.D
 		return consoleapi.DeadletterFate{State: consoleapi.FateRedriven, Deadletter: at.String()}
 	}
 	topic, _, _ := strings.Cut(d.Origin, "/")
-	if topic == c.cfg.Namespace.Inbox(events.Tasks) && d.Reason != string(events.ReasonIDConflict) {
-		if found, _ := c.cfg.Index.Find(events.Partition([]byte(d.Key), c.cfg.Partitions), d.Key); found.Summary != nil {
-			return consoleapi.DeadletterFate{State: consoleapi.FateTask, Task: d.Key}
-		}
+	if topic == c.cfg.Namespace.Inbox(events.Tasks) && d.Reason != string(events.ReasonIDConflict) && c.hasTask(d) {
+		return consoleapi.DeadletterFate{State: consoleapi.FateTask, Task: d.Key}
 	}
 	return consoleapi.DeadletterFate{State: consoleapi.FateOpen}
+}
+
+// hasTask reports whether there is a task with the id of a rejected submission. A task whose id could be forgotten before
+// isn't that of the submission.
+func (c *call) hasTask(d *consoleapi.Deadletter) bool {
+	found, _ := c.cfg.Index.Find(events.Partition([]byte(d.Key), c.cfg.Partitions), d.Key)
+	if found.Summary == nil || d.At == nil {
+		return found.Summary != nil
+	}
+	rejected, err := time.Parse(events.TimeLayout, *d.At)
+	return err != nil || !found.Summary.Forgettable(rejected)
 }

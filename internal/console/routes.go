@@ -12,7 +12,7 @@ var routes = []route{
 	getRoute("listTasks", "/tasks", "List tasks, the newest first", (*call).tasks),
 	postRoute("submitTask", "/tasks", Submitter, "Submit a task", (*call).submit).
 		succeeds(http.StatusCreated, "A scheduler has accepted the submission, now or at an earlier request.").
-		succeeds(http.StatusAccepted, "The submission is written. No scheduler has accepted it yet."),
+		succeeds(http.StatusAccepted, "The submission is written. No scheduler has accepted it yet, or the id is one that a workflow with `dedupe_for` may have forgotten, and no second task with it has appeared within 5 s."),
 	getRoute("getTask", "/tasks/{id}", "Get a task", (*call).task),
 	getRoute("getTimeline", "/tasks/{id}/timeline", "List all events of a task", (*call).timeline),
 	getRoute("explainTask", "/tasks/{id}/why", "Explain why a task doesn't advance, since when, and what would unblock it", (*call).why),

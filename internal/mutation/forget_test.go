@@ -2,7 +2,7 @@ package mutation
 
 // forgetMutations break what keeps ids known, and what forgets them.
 var forgetMutations = []mutation{
-	one("id-used-before-it-may-be-forgotten", "events.Event.begins",
+	one("id-used-before-it-may-be-forgotten", "events.Task.Renews",
 		`t.Forgotten(e.At)`, `true`,
 		"events", "TestForgottenIDsBeginAgain"),
 	one("forgotten-id-stays-known", "projections.view.known",

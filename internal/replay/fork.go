@@ -64,11 +64,18 @@ type Forked struct {
 
 // Run forks a task's history. It uses the real scheduler's decisions and the real policies, in virtual time, with the
 // agents' recorded answers if there are any, and with recorded delays (recordedTiming). It writes nothing. Commands of
-// operators after the fork are left out, since they were meant for another course. records are all records of the task.
+// operators after the fork are left out, since they were meant for another course. records are all records of the task. If
+// they begin with those of earlier tasks with its id, which were forgotten, the fork is of the last one.
 func (f Fork) Run(records []events.Record) (*Forked, error) {
 	s := &sandbox{fork: f, past: newRecording(), timers: &events.Timers{}, answers: map[events.RequestRef]pending{}, reports: map[events.RequestRef][]pending{}, items: map[itemRef][]pending{}, silent: map[events.RequestRef]bool{}, snoozed: map[uint64]time.Time{},
 		out: &Forked{Recorded: []events.Line{}, Forked: []ForkLine{}}}
-	if err := s.replay(records); err != nil {
+	history, err := readEvents(records)
+	if err != nil {
+		return nil, err
+	}
+	first := lastTask(history)
+	history, records = history[first:], records[first:]
+	if err := s.replay(history, records); err != nil {
 		return nil, err
 	}
 	if err := checkSameWorkflow(&records[0], f.Program); err != nil {
@@ -84,6 +91,30 @@ func (f Fork) Run(records []events.Record) (*Forked, error) {
 	s.out.Task, s.out.State, s.out.Error = s.task.ID, s.task.State, s.task.Error
 	s.out.View = s.task.View("", s.partition, s.next)
 	return s.out, nil
+}
+
+// readEvents reads the events of records.
+func readEvents(records []events.Record) ([]*events.Event, error) {
+	history := make([]*events.Event, len(records))
+	for i := range records {
+		var err error
+		if history[i], err = events.ReadEvent(&records[i]); err != nil {
+			return nil, err
+		}
+	}
+	return history, nil
+}
+
+// lastTask returns the index of the first event of the last task that had the id.
+func lastTask(history []*events.Event) (first int) {
+	var s events.Summary
+	for i, e := range history {
+		if s.Renews(e) {
+			first = i
+		}
+		s.Evolve(e)
+	}
+	return first
 }
 
 // checkSameWorkflow refuses a definition of another workflow than the task's.
@@ -131,15 +162,10 @@ type pending struct {
 }
 
 // replay folds the history up to the fork, and records the agents' answers of the whole history.
-func (s *sandbox) replay(records []events.Record) error {
+func (s *sandbox) replay(history []*events.Event, records []events.Record) error {
 	s.running = map[events.RequestRef]time.Time{}
-	history := make([]*events.Event, len(records))
-	for i := range records {
-		var err error
-		if history[i], err = events.ReadEvent(&records[i]); err != nil {
-			return err
-		}
-		s.past.addEvent(history[i], &records[i])
+	for i, e := range history {
+		s.past.addEvent(e, &records[i])
 	}
 	s.past.course.endRecording()
 	last, err := s.fork.lastShared(history)

@@ -143,14 +143,20 @@ func (h *history) recover(seconds float64) {
 // undone.
 func failed(t *testing.T) *history {
 	h := recordOf(t, program(t, fmt.Sprintf(order, 1, 1, "")))
-	h.reply(1, "reserve", 1, events.Completed, `{"shelf":7}`)
-	h.reply(2, "charge", 1, events.Failed, `{"code":"declined"}`)
-	h.recover(2)
-	h.input(3, &events.Reply{Task: "o-1", Ref: events.RequestRef{Step: "reserve", Kind: events.Undo, Attempt: 1}, Token: token, Outcome: events.Completed, Body: []byte("null")})
+	h.decline()
 	if h.task.State != events.StateUndone {
 		t.Fatalf("the task is %s", h.task.State)
 	}
 	return h
+}
+
+// decline completes the reservation, declines the card, and undoes the reservation.
+func (h *history) decline() {
+	h.t.Helper()
+	h.reply(1, "reserve", 1, events.Completed, `{"shelf":7}`)
+	h.reply(2, "charge", 1, events.Failed, `{"code":"declined"}`)
+	h.recover(2)
+	h.input(3, &events.Reply{Task: "o-1", Ref: events.RequestRef{Step: "reserve", Kind: events.Undo, Attempt: 1}, Token: token, Outcome: events.Completed, Body: []byte("null")})
 }
 
 // recordedTiming lists when the timers of a recorded task fired, and when steps that waited for their agent started.

@@ -49,7 +49,7 @@ type Owned struct {
 	Owner     string `json:"owner"`  // by the last claim; empty: none yet
 	Since     string `json:"since"`  // of that claim; empty: none yet
 	Offset    string `json:"offset"` // of events; everything below is reflected
-	Open      int    `json:"open"`   // tasks
+	Open      int    `json:"open"`   // tasks, without hidden ones
 }
 
 // maxInstantFaults bounds the faults that are kept.
@@ -123,7 +123,7 @@ func (in *Instant) fold(r *events.Record, e *events.Event) {
 	if t.Err != nil {
 		return
 	}
-	was := t.Task != nil && t.Task.Open()
+	was := t.isCounted() && t.Task.Open()
 	if err := t.Apply(e, r); err != nil {
 		in.recordFault(e.Task, err)
 		return
@@ -134,13 +134,16 @@ func (in *Instant) fold(r *events.Record, e *events.Event) {
 		in.bytes -= t.bytes
 		t.bytes = 0
 	}
-	switch is := t.Task.Open(); {
+	switch is := t.isCounted() && t.Task.Open(); {
 	case is && !was:
 		in.partitionOf(r.Partition).Open++
 	case was && !is:
 		in.partitionOf(r.Partition).Open--
 	}
 }
+
+// isCounted reports whether the task is known, and not hidden.
+func (t *instantTask) isCounted() bool { return t.Task != nil && !t.Task.Hidden() }
 
 // shorten drops what a list of ended tasks doesn't show. It reports whether the task has ended.
 func (t *instantTask) shorten() bool {
@@ -151,11 +154,12 @@ func (t *instantTask) shorten() bool {
 	return ended
 }
 
-// head returns the part of an ended task that a list shows.
+// head returns the part of an ended task that a list shows. Its ForgetAt tells whether a later task may have its id, its
+// Parent whether it is hidden.
 func head(t *events.Task) *events.Task {
 	return &events.Task{ID: t.ID, Workflow: t.Workflow, Version: t.Version, State: t.State, Priority: t.Priority, Labels: t.Labels,
-		ReplyTo: t.ReplyTo, SubmittedAt: t.SubmittedAt, UpdatedAt: t.UpdatedAt, CompleteBy: t.CompleteBy, FailureCount: t.FailureCount,
-		Error: t.Error, Seq: t.Seq, Prev: t.Prev}
+		Parent: t.Parent, ReplyTo: t.ReplyTo, SubmittedAt: t.SubmittedAt, UpdatedAt: t.UpdatedAt, CompleteBy: t.CompleteBy, FailureCount: t.FailureCount,
+		Error: t.Error, ForgetAt: t.ForgetAt, Seq: t.Seq, Prev: t.Prev}
 }
 
 func (in *Instant) partitionOf(p int32) *Owned {
@@ -191,7 +195,7 @@ type InstantView struct {
 }
 
 // View returns the result. wanted selects the tasks to list, the newest first. Ended tasks are listed without
-// input, output and steps.
+// input, output and steps. Hidden tasks (events.Summary.Hidden) are neither counted nor listed.
 func (in *Instant) View(wanted func(*events.Task) bool) *InstantView {
 	v := &InstantView{At: in.at.UTC().Format(events.TimeLayout), Events: in.events, States: map[events.TaskState]int{},
 		Faults: append([]string{}, in.faults...), Broken: in.broken, Partitions: []Owned{}, Tasks: []events.TaskView{}}
@@ -204,8 +208,8 @@ func (in *Instant) View(wanted func(*events.Task) bool) *InstantView {
 	left := in.omitLost(v)
 	var list []*instantTask
 	for _, t := range in.tasks {
-		if t.Task == nil || left[t.Task.ID] {
-			continue // its first event can't be folded, or some event is lost
+		if !t.isCounted() || left[t.Task.ID] {
+			continue // it is hidden, its first event can't be folded, or some event is lost
 		}
 		v.States[t.Task.State]++
 		if wanted(t.Task) {
@@ -240,7 +244,7 @@ func (in *Instant) omitLost(v *InstantView) map[string]bool {
 	for i := range v.LeftOut {
 		id := v.LeftOut[i].Task
 		left[id] = true
-		if t := in.tasks[id]; t != nil && t.Task != nil && t.Task.Open() {
+		if t := in.tasks[id]; t != nil && t.isCounted() && t.Task.Open() {
 			for j := range v.Partitions {
 				if p := &v.Partitions[j]; p.Partition == t.partition {
 					p.Open--

@@ -247,7 +247,8 @@ func NewChoice(name string, finished int) *Choice {
 	return &Choice{workflow: name, finished: finished, tasks: map[string]*candidate{}, broken: map[string]bool{}}
 }
 
-// Add takes a record of the events topic. The records of a task come in order.
+// Add takes a record of the events topic. The records of a task come in order. If a task has the id of an earlier one,
+// which was forgotten, only the later one is chosen.
 func (c *Choice) Add(r *events.Record) {
 	id := string(r.Key)
 	if id == "" {
@@ -255,6 +256,11 @@ func (c *Choice) Add(r *events.Record) {
 	}
 	t := c.tasks[id]
 	e, err := events.ReadEvent(r)
+	if err == nil && t != nil && t.Err == nil && t.Task.Renews(e) {
+		c.remove(t.Task)
+		delete(c.tasks, id)
+		t = nil
+	}
 	if err == nil && t == nil {
 		if f, ok := e.Fact.(*events.TaskReceived); !ok || f.Workflow != c.workflow {
 			return
