@@ -20,7 +20,7 @@
 //   - An offset is committed only if every request below it is Done. Requests that are Done above it are not delivered to
 //     the next owner again, as far as 4096 bytes of metadata can list them.
 //   - A reply that was not sent at its context's deadline is never written.
-//   - A partition that is unavailable delays no reply to another one.
+//   - A partition that is unavailable delays a reply to another one by 50 ms at most.
 //   - A reply of SendAsOwner is written before another member gets the request's partition, or never, and the next
 //     owner doesn't get its request.
 //   - Each assigned partition is read. If its committed offset can't be fetched, the member joins again.

@@ -1,6 +1,8 @@
 package agentsession
 
 import (
+	"time"
+
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
@@ -53,7 +55,7 @@ func (q *replies) topic(name string) *replyTopic {
 }
 
 // enqueue chooses a reply's partition, if that is possible, and appends it to its queue. q.mu is held.
-func (q *replies) enqueue(p *reply) kafka.TopicPartition {
+func (q *replies) enqueue(p *reply) {
 	r := &p.record
 	if n := q.topic(r.Topic).partitions; r.Partition < 0 && n > 0 {
 		r.Partition = events.Partition(r.Key, n)
@@ -65,24 +67,67 @@ func (q *replies) enqueue(p *reply) kafka.TopicPartition {
 		q.queues[to] = l
 	}
 	l.waiting = append(l.waiting, p)
-	return to
 }
 
-// startFlight starts a flight of a queue if it may have one and replies wait.
-func (q *replies) startFlight(to kafka.TopicPartition) {
+// round is a set of flights that began together. The client sends them in few requests, and replies that come meanwhile
+// share the next ones. A request for each reply would cost several times as much.
+type round struct {
+	left  int // flights in progress
+	timer *time.Timer
+}
+
+// roundMax bounds a round: after that time, its flights in progress delay no other partition.
+const roundMax = 50 * time.Millisecond
+
+// startFlights starts a round with a flight of each queue that may have one, unless a round is in progress.
+func (q *replies) startFlights() {
 	q.mu.Lock()
-	var f *flight
-	var boarded []*reply
-	if l := q.queues[to]; q.mayStartFlight(to, l) {
-		if boarded = q.takeWaiting(l); len(boarded) > 0 {
-			f = newFlight(q, to, boarded)
-			l.flight = f
+	if q.round != nil {
+		q.mu.Unlock()
+		return
+	}
+	var flights []*flight
+	for to, l := range q.queues {
+		if len(l.waiting) == 0 || !q.mayStartFlight(to, l) {
+			continue
+		}
+		if boarded := q.takeWaiting(l); len(boarded) > 0 {
+			l.flight = newFlight(q, to, boarded)
 			q.topics[to.Topic].flights++
+			flights = append(flights, l.flight)
 		}
 	}
+	if len(flights) > 0 {
+		r := &round{left: len(flights)}
+		for _, f := range flights {
+			f.round = r
+		}
+		r.timer = time.AfterFunc(roundMax, func() { q.endRound(r) })
+		q.round = r
+	}
 	q.mu.Unlock()
-	if f != nil {
-		f.produce(boarded)
+	for _, f := range flights {
+		f.produce()
+	}
+}
+
+// endRound ends a round although flights of it are in progress.
+func (q *replies) endRound(r *round) {
+	q.mu.Lock()
+	if q.round == r {
+		q.round = nil
+	}
+	q.mu.Unlock()
+	q.startFlights()
+}
+
+// countLanded counts a flight of a round that has ended. q.mu is held.
+func (q *replies) countLanded(r *round) {
+	if r.left--; r.left == 0 {
+		r.timer.Stop()
+		if q.round == r {
+			q.round = nil
+		}
 	}
 }
 
@@ -99,13 +144,14 @@ func (q *replies) mayStartFlight(to kafka.TopicPartition, l *replyQueue) bool {
 	return unknown == nil || unknown.flight == nil
 }
 
-// endFlight queues the replies with time left before all others of the queue, and starts the flights that may follow.
+// endFlight queues the replies with time left before all others of the queue, and starts the next round if it was the last one.
 // The client forgets a recreated topic here, when no record of it is in flight.
 func (q *replies) endFlight(f *flight) {
 	q.mu.Lock()
 	l, t := q.queues[f.to], q.topics[f.to.Topic]
 	l.flight = nil
 	t.flights--
+	q.countLanded(f.round)
 	if f.landed != nil {
 		close(f.landed)
 	}
@@ -128,13 +174,10 @@ func (q *replies) endFlight(f *flight) {
 		t.recreated, t.partitions = false, 0
 		q.mu.Unlock()
 	}
-	if !all {
-		q.startFlight(f.to)
-		return
+	if all {
+		q.redistribute(f.to.Topic)
 	}
-	for _, to := range q.redistribute(f.to.Topic) {
-		q.startFlight(to)
-	}
+	q.startFlights()
 }
 
 // reset prepares a record that the client failed, which has set some of its fields, for another flight.
@@ -143,9 +186,8 @@ func (p *reply) reset(partition int32) {
 	*r = kgo.Record{Topic: r.Topic, Partition: partition, Key: r.Key, Value: r.Value, Headers: r.Headers}
 }
 
-// redistribute queues all waiting replies of a topic again, whose number of partitions has become known or unknown. It
-// returns the topic's queues.
-func (q *replies) redistribute(topic string) (queues []kafka.TopicPartition) {
+// redistribute queues all waiting replies of a topic again, whose number of partitions has become known or unknown.
+func (q *replies) redistribute(topic string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var all []*reply
@@ -159,10 +201,4 @@ func (q *replies) redistribute(topic string) (queues []kafka.TopicPartition) {
 		p.reset(p.partition)
 		q.enqueue(p)
 	}
-	for to := range q.queues {
-		if to.Topic == topic {
-			queues = append(queues, to)
-		}
-	}
-	return queues
 }

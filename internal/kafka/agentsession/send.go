@@ -18,9 +18,9 @@ import (
 // repliesPerFlight is the maximum number of replies to a partition that are handed to the client at once.
 const repliesPerFlight = 1024
 
-// replies hands replies to the client in flights, one at a time for each partition. When a flight ends, the next takes
-// all waiting replies of its partition. So a fast broker gets each reply at once, and a slow one gets larger flights. A
-// partition that is unavailable delays no reply to another.
+// replies hands replies to the client in flights, one at a time for each partition. The flights of all partitions begin
+// together (round), with all waiting replies. So a fast broker gets each reply at once, and a slow one gets larger flights.
+// A partition that is unavailable delays replies to others by roundMax at most.
 //
 // The client can't cancel a single record: it checks only the context of a batch's first record, and if that has ended
 // it fails every record that waits for the same partition. So replies wait here, where one that expires is dropped
@@ -46,6 +46,7 @@ type replies struct {
 	mu     sync.Mutex
 	queues map[kafka.TopicPartition]*replyQueue
 	topics map[string]*replyTopic
+	round  *round // nil: none is in progress
 	narrow kafka.NarrowTopics
 }
 
@@ -92,9 +93,9 @@ func (q *replies) send(ctx context.Context, rec *events.Record, owner *ownedPart
 		q.mu.Unlock()
 		return <-p.result
 	}
-	at := q.enqueue(p)
+	q.enqueue(p)
 	q.mu.Unlock()
-	q.startFlight(at)
+	q.startFlights()
 	select {
 	case err := <-p.result:
 		q.release(p)
@@ -160,13 +161,16 @@ func (q *replies) withdraw() (landed []<-chan struct{}) {
 type flight struct {
 	of     *replies
 	to     kafka.TopicPartition // its queue
-	ctx    context.Context      // ends at by
+	round  *round
+	ctx    context.Context // ends at by
 	cancel context.CancelFunc
 	by     time.Time // the earliest deadline of its replies; zero: none has one
 	sent   time.Time
-	alone  bool              // it has a single reply
-	owners []*ownedPartition // of its replies of SendAsOwner
-	landed chan struct{}     // closed when it ends; nil if it has no owners
+	// boarded are its replies, until they are handed to the client.
+	boarded []*reply
+	alone   bool              // it has a single reply
+	owners  []*ownedPartition // of its replies of SendAsOwner
+	landed  chan struct{}     // closed when it ends; nil if it has no owners
 
 	mu            sync.Mutex
 	left          int
@@ -179,7 +183,7 @@ type flight struct {
 }
 
 func newFlight(q *replies, to kafka.TopicPartition, boarded []*reply) *flight {
-	f := &flight{of: q, to: to, left: len(boarded), alone: len(boarded) == 1, by: earliestDeadline(boarded)}
+	f := &flight{of: q, to: to, boarded: boarded, left: len(boarded), alone: len(boarded) == 1, by: earliestDeadline(boarded)}
 	f.ctx, f.cancel = flightContext(f.by)
 	for _, p := range boarded {
 		if p.flight = f; p.owner != nil {
@@ -197,8 +201,10 @@ func (f *flight) hasLostOwner() bool {
 }
 
 // produce hands the flight's replies to the client.
-func (f *flight) produce(boarded []*reply) {
+func (f *flight) produce() {
 	f.sent = f.of.now()
+	boarded := f.boarded
+	f.boarded = nil // each may be reused once it has its result
 	for _, p := range boarded {
 		f.of.cl.TryProduce(f.ctx, &p.record, p.onProduced)
 	}
