@@ -127,7 +127,7 @@ task's state doesn't allow it, it is refused: exit code 8.
 	}
 	o.flags(cmd)
 	many.flags(cmd)
-	cmd.Flags().BoolVar(&keep, "keep", false, "leave completed steps as they are")
+	cmd.Flags().BoolVar(&keep, "keep", false, "leave completed steps as they are; only those whose effect is unknown are undone")
 	return cmd
 }
 

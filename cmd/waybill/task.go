@@ -68,10 +68,18 @@ func checkStates(states []string) error {
 		if s == "held" {
 			states[i] = string(events.StateError)
 		} else if !slices.Contains(events.TaskStates, events.TaskState(s)) {
-			return usage("--state %q: must be one of %v", s, events.TaskStates)
+			return usage("--state %q: must be one of %s", s, strings.Join(stateNames(), ", "))
 		}
 	}
 	return nil
+}
+
+// stateNames returns the values of --state.
+func stateNames() (names []string) {
+	for _, s := range events.TaskStates {
+		names = append(names, stateText(s))
+	}
+	return names
 }
 
 // taskHead is the header of a task list.
@@ -282,6 +290,8 @@ func newTaskWait() *cobra.Command {
 		Short: "Wait until a task has ended or is held, and show it",
 		Long: `Wait until a task has ended or is held, then show it. Exit code 0: processed. 3: no such task. 4: held.
 5: undone or cancelled. 6: --timeout passed. 8: its submission was refused.
+
+A task isn't held while only a child or an item of it is: then it's still processing, and ` + "`waybill task why ID`" + ` names what is held.
 
 A console answers if one runs. Otherwise the task's partition of the log is indexed and followed.`,
 		Example: `  waybill task wait order-7 --timeout 1m`,
