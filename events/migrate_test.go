@@ -66,7 +66,7 @@ func TestMigrateBack(t *testing.T) {
 	backs := 0
 	rapid.Check(t, func(t *rapid.T) {
 		w := &walker{T: t, at: epochStart, states: map[TaskState]int{}}
-		w.walk(25)
+		w.walk(rapid.IntRange(0, 25).Draw(t, "events"))
 		if !migratable(w.live.State) {
 			return
 		}
