@@ -113,6 +113,9 @@ func runUnfit(t *events.Task, was int, k events.Kind, p *events.Plan, i int) (wh
 		return fmt.Sprintf("in the version%s is for agent %q, not %q", orIt(of), newAgent, agent)
 	case (underWay || hadEffect) && operation != newOperation:
 		return fmt.Sprintf("in the version%s is the operation %q, not %q", orIt(of), newOperation, operation)
+	case k == events.Do && hadEffect && run.Interim().LastCall != 0 && is.Repeat == nil:
+		// An undo of the version wouldn't be one of several calls, which have keys of their own.
+		return "the version doesn't repeat it, and calls of it may have had an effect"
 	case !underWay:
 		return ""
 	case k == events.Do && old.Signal != is.Signal:
