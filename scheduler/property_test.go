@@ -35,6 +35,7 @@ const (
 // lessons are the seeds of former failures. They are played first, with plainLessons.
 var lessons = []uint64{
 	183540815926831, // after a cool-down a step is checked, and then waits for a slot of its agent
+	4399,            // calls of a repeat completed, and a version without it has an undo
 }
 
 // plainLessons are seeds of failures from before there were other steps than plain calls. They get no others.

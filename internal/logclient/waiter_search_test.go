@@ -72,11 +72,13 @@ func TestWaitPausesBetweenSearches(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		searches := 0
+		b.mu.Lock()
 		for _, read := range b.reads {
 			if strings.HasPrefix(read, testNamespace.Events()) && strings.HasSuffix(read, " from 0") {
 				searches++
 			}
 		}
+		b.mu.Unlock()
 		if most := int(time.Minute / (10 * 300 * time.Millisecond)); searches == 0 || searches > most {
 			t.Errorf("the log was read from its start %d times within a minute, want some, and %d at most", searches, most)
 		}
