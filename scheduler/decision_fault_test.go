@@ -40,7 +40,7 @@ func TestFailedDecisionStopsItsTask(t *testing.T) {
 		t.Errorf("dead letters %v, events %v", got, s.events("t-1"))
 	}
 	if !slices.Equal(told, []string{"t-1"}) {
-		t.Errorf("told of %v", told)
+		t.Errorf("stopped: %v", told)
 	}
 	first.close(func() {})
 

@@ -578,7 +578,7 @@ func TestClockSkewEndsRun(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 			if len(told) != 3 || told[0] != sign*20*time.Second {
-				t.Errorf("told of %v", told)
+				t.Errorf("reported: %v", told)
 			}
 		})
 	}

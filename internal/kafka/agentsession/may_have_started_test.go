@@ -87,7 +87,7 @@ func TestInheritedWhileItIsNotKnown(t *testing.T) {
 		select {
 		case err := <-told:
 			if !errors.Is(err, kerr.UnknownServerError) {
-				t.Errorf("told of %v", err)
+				t.Errorf("reported: %v", err)
 			}
 		case <-r.Ctx.Done():
 			t.Fatal("nothing is told")

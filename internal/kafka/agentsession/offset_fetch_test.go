@@ -84,7 +84,7 @@ func TestPartitionWhoseOffsetCantBeFetched(t *testing.T) {
 				errs = append(errs, <-told)
 			}
 			if c.err != nil && !slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, c.err) }) {
-				t.Errorf("told of %v", errs)
+				t.Errorf("reported: %v", errs)
 			}
 		})
 	}
