@@ -10,10 +10,12 @@ import (
 
 	"github.com/waybill-run/waybill"
 	"github.com/waybill-run/waybill/agent"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // testCircuit: a failing operation fails its own orders, and doesn't affect orders of other operations.
 func testCircuit(t *testing.T, s *system) {
+	suite.NeedAll(t, "circuits that open and close")
 	s.serve(t, "store", agent.HandlerFunc(func(_ context.Context, r agent.Request) (any, error) {
 		if r.Operation == "charge" {
 			return nil, agent.Transient(errors.New("503"))
@@ -41,6 +43,7 @@ func testCircuit(t *testing.T, s *system) {
 // testUndoCircuit: undos that an open circuit refuses wait until it closes. Each has three attempts. The circuit is
 // open for longer than one of them lasts. No task is held.
 func testUndoCircuit(t *testing.T, s *system) {
+	suite.NeedAll(t, "circuits that open and close")
 	const failing = 4 // calls that open the circuit, and one when it is half-open
 	var calls, refused atomic.Int64
 	s.serve(t, "storeroom", agent.HandlerFunc(func(_ context.Context, r agent.Request) (any, error) {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // drawVersion draws another version of a plan: steps in another order, some dropped, added or changed.
@@ -64,7 +66,7 @@ func (w *walker) migrates(by By) Fact {
 // TestMigrateBack checks that a migration and its way back leave a task as it was, but for its last event.
 func TestMigrateBack(t *testing.T) {
 	backs := 0
-	rapid.Check(t, func(t *rapid.T) {
+	suite.Check(t, func(t *rapid.T) {
 		w := &walker{T: t, at: epochStart, states: map[TaskState]int{}}
 		w.walk(rapid.IntRange(0, 25).Draw(t, "events"))
 		if !migratable(w.live.State) {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // epochStart is the instant at which the histories of these tests begin.
@@ -580,7 +582,7 @@ func (w *walker) reopening() []*Event {
 // nothing. A clone shares nothing that changes.
 func TestHistories(t *testing.T) {
 	states := map[TaskState]int{}
-	rapid.Check(t, func(t *rapid.T) {
+	suite.Check(t, func(t *rapid.T) {
 		w := &walker{T: t, at: epochStart, states: states}
 		w.walk(120)
 	})

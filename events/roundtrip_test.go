@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // fill sets every field of a value at random, to values that its codec can encode: instants and durations of whole
@@ -194,7 +196,7 @@ func TestHistoriesMatchSchemas(t *testing.T) {
 	for _, typ := range Types() {
 		schemas[typ] = readSchema(t, typ)
 	}
-	rapid.Check(t, func(t *rapid.T) {
+	suite.Check(t, func(t *rapid.T) {
 		w := &walker{T: t, at: epochStart, states: map[TaskState]int{}}
 		w.written = func(e *Event, value []byte) {
 			v := parseJSON(t, value)

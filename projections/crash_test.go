@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/projections"
 )
 
@@ -35,7 +36,7 @@ func prefix(seed uint64, next int64, n int) *history {
 // store equals the fold at its offset, isn't below the flushed offset, and continues to the same end.
 func TestCrashLeavesAPrefix(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(rt *rapid.T) {
+	suite.Check(t, func(rt *rapid.T) {
 		seed := rapid.Uint64Range(0, 1<<20).Draw(rt, "seed")
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		h := newHistory(seed)
@@ -219,7 +220,8 @@ func TestTasksKeepNoBatch(t *testing.T) {
 func TestCrashAtAnyChange(t *testing.T) {
 	t.Parallel()
 	rs := newHistory(11).records(600)
-	for k := int64(1); k < 250; k += oneIn * (1 + k/30) {
+	step := int64(suite.Of(t, 3*oneIn, oneIn))
+	for k := int64(1); k < 250; k += step * (1 + k/30) {
 		mem := vfs.NewCrashableMem()
 		rnd := rand.New(rand.NewPCG(uint64(k), 4))
 		var ops, flushed atomic.Int64

@@ -94,7 +94,7 @@ func (n *alarms) snooze(d projections.Due, until time.Time) {
 // TestDeadlinesAgreeWithANaiveIndex compares Deadlines with the naive index over random histories, with queries,
 // snoozes and restarts (which lose the snoozes).
 func TestDeadlinesAgreeWithANaiveIndex(t *testing.T) {
-	for seed := range uint64(12) {
+	for seed := range seeds(t, 12) {
 		rnd := rand.New(rand.NewPCG(seed, 6))
 		fs := vfs.NewMem()
 		s := open(t, fs, projections.ViewDeadlines)

@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/projections"
 )
 
@@ -143,6 +144,7 @@ func (b *bounded) isTheRebuild(t *testing.T) {
 // snapshot records fail, at the start of a scan, within it or within a pass. Once they succeed, a snapshot is
 // completed.
 func TestRefusedSnapshotsTakeNoMemory(t *testing.T) {
+	suite.NeedAll(t, "logs of many finished tasks")
 	const output = 15_000
 	for name, taken := range map[string]int{"from the start": 0, "within a scan": 1, "within the first pass": -1} {
 		t.Run(name, func(t *testing.T) {

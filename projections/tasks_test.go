@@ -149,7 +149,7 @@ func same(t testing.TB, v *projections.Tasks, want map[string]*events.Task, stat
 
 func TestTasksAgreeWithTheFold(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(12) {
+	for seed := range seeds(t, 12) {
 		h := newHistory(seed)
 		rs := h.records(1100)
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // familyDefinitions are a workflow with items, a child, and a child for each of some items, which have items themselves.
@@ -51,7 +52,7 @@ func TestRandomFamilies(t *testing.T) {
 	if *seedFlag != 0 {
 		first = *seedFlag
 	}
-	for n := range uint64(200) {
+	for n := range uint64(suite.Of(t, 40, 200)) {
 		t.Run(fmt.Sprint("seed=", first+n), func(t *testing.T) { randomFamily(t, newDice(first+n)) })
 		if t.Failed() {
 			return

@@ -25,7 +25,7 @@ var (
 
 const (
 	graphsByDefault = 10_000 // one minute of one processor
-	graphsWhenQuick = 1_000
+	graphsWhenQuick = 200
 	graphsWhenRaced = 600
 	// firstSeed is that of each run: a change isn't refused for a history that it has nothing to do with. -seed
 	// $RANDOM$RANDOM looks for new ones.

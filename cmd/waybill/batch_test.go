@@ -93,6 +93,7 @@ func awaitBatch(t *testing.T, c *consoleapi.Client, id string, wanted func(*cons
 
 // TestBatches: a batch stops when the fault recurs, and when it is asked to; another one undoes all tasks, each once.
 func TestBatches(t *testing.T) {
+	suite.NeedAll(t, "a batch that waits for recurring holds")
 	t.Parallel()
 	const tasks = 60
 	h := startHeld(t, tasks)

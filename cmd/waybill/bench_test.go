@@ -7,10 +7,14 @@ import (
 	"testing"
 
 	"github.com/waybill-run/waybill/internal/bench"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // TestBenchScript runs benchmarks as users do.
-func TestBenchScript(t *testing.T) { runScripts(t, "testdata/bench", nil) }
+func TestBenchScript(t *testing.T) {
+	suite.NeedAll(t, "whole benchmarks")
+	runScripts(t, "testdata/bench", nil)
+}
 
 // TestNoResultOfABrokenLog: a log that doesn't verify gives no result: nothing on stdout, and exit code 1.
 func TestNoResultOfABrokenLog(t *testing.T) {

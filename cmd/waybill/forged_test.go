@@ -18,6 +18,7 @@ import (
 // TestForgedReplies: a reply without the token of its attempt is dead-lettered and counted, and operators get an alert.
 // Only replies of the agent that has the request decide the task.
 func TestForgedReplies(t *testing.T) {
+	suite.NeedAll(t, "processes that are started and stopped")
 	t.Parallel()
 	t.Run(kafkatest.EmbeddedKind, func(t *testing.T) {
 		u := startUpProcess(t, "--metrics-listen", "127.0.0.1:0")

@@ -51,11 +51,18 @@ func binary(t *testing.T) string {
 	return dir
 }
 
+// quickScripts are the scripts that run in plain `go test`. The others wait, or run many commands.
+var quickScripts = []string{"agent", "completion", "connection", "controls", "export", "profile", "submit", "task", "timeline", "verify", "workflow", "workflow_size"}
+
 // TestScript runs the tools against the system of `waybill up --demo`, in this process. Scripts share it and run in
 // parallel, so each uses its own ids.
 func TestScript(t *testing.T) {
 	sys := startUp(t)
-	runScripts(t, "testdata/script", map[string]string{"WAYBILL_BROKERS": sys.Broker.Addr(), "UP": sys.Broker.Addr(), "CONSOLE": sys.Console})
+	var scripts []string
+	if !suite.All(t) {
+		scripts = quickScripts
+	}
+	runScripts(t, "testdata/script", map[string]string{"WAYBILL_BROKERS": sys.Broker.Addr(), "UP": sys.Broker.Addr(), "CONSOLE": sys.Console}, scripts...)
 }
 
 // TestRolesScript runs each role in a separate process, and the tools against them, on both brokers.
@@ -76,10 +83,19 @@ func TestRolesScript(t *testing.T) {
 	})
 }
 
-func runScripts(t *testing.T, dir string, env map[string]string) {
+// runScripts runs the named scripts of a directory; no names: all of them.
+func runScripts(t *testing.T, dir string, env map[string]string, names ...string) {
 	bin := binary(t)
+	var files []string
+	for _, name := range names {
+		files = append(files, filepath.Join(dir, name+".txtar"))
+	}
+	if len(names) > 0 {
+		dir = ""
+	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 dir,
+		Files:               files,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {

@@ -6,11 +6,13 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // TestUpAgainWithoutPartitions: the number of partitions is fixed when a data directory is created. A later `up` uses
 // it, unless another count is requested.
 func TestUpAgainWithoutPartitions(t *testing.T) {
+	suite.NeedAll(t, "processes that are started and stopped")
 	addr := freeAddress(t)
 	u := &upSystem{dir: t.TempDir(), system: system{ns: events.DefaultNamespace,
 		broker: &kafkatest.Broker{Kind: kafkatest.EmbeddedKind, Addrs: []string{addr}}}}
@@ -34,6 +36,7 @@ func TestUpAgainWithoutPartitions(t *testing.T) {
 
 // TestUpTrickle: with --rate there are soon tasks that were processed, undone and held, and dead letters.
 func TestUpTrickle(t *testing.T) {
+	suite.NeedAll(t, "a process that runs for a while")
 	addr := freeAddress(t)
 	u := &upSystem{dir: t.TempDir(), system: system{ns: events.DefaultNamespace,
 		broker: &kafkatest.Broker{Kind: kafkatest.EmbeddedKind, Addrs: []string{addr}}}}

@@ -96,6 +96,7 @@ func TestRunAndFloor(t *testing.T) {
 }
 
 func TestRunOfShares(t *testing.T) {
+	suite.NeedAll(t, "a whole benchmark")
 	t.Parallel()
 	o := small(func(l *Load) { l.UndoShare, l.TimeoutShare, l.AttemptWithin = 0.1, 0.05, time.Second })
 	var parts []string
@@ -164,6 +165,7 @@ func headerOf(r *events.Record) string {
 
 // TestNothingIsLeftOnACluster: after any end of a run, no topic or group is left on the cluster.
 func TestNothingIsLeftOnACluster(t *testing.T) {
+	suite.NeedAll(t, "a whole benchmark")
 	t.Parallel()
 	b := kafkatest.Embedded(t)
 	cluster := kafka.Config{Brokers: b.Addrs}

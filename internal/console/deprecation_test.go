@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/consoleapi"
@@ -18,6 +19,7 @@ func TestDeprecatedVersion(t *testing.T) {
 	w.applyOrders(t)
 	w.read = []Workflow{{Name: "old", Version: 1, Steps: []string{}, Agents: []string{}, Deprecated: &events.DeprecationView{Why: "use order", By: "ann"}}}
 	w.definitions["old/1"] = definitionOf(t, strings.Replace(string(w.definitions["order/1"].YAML()), "workflow: order", "workflow: old", 1))
+	w.within.indexed = time.Millisecond // nothing indexes the submission
 	s := w.console(t, nil)
 	listed := 0
 	for _, v := range get[consoleapi.WorkflowList](t, w, s, api+"/workflows", api+"/workflows").Workflows {

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -12,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -19,10 +19,11 @@ import (
 	"github.com/waybill-run/waybill/internal/consoleapi"
 )
 
+var componentRef = regexp.MustCompile(`"#/components/schemas/(\w+)"`)
+
 // document is the OpenAPI document as clients read it. It is safe for concurrent use.
 type document struct {
 	openAPIDocument
-	all *jsonschema.Schema // the components, as definitions
 
 	mu       sync.Mutex
 	resolved map[*jsonschema.Schema]*jsonschema.Resolved
@@ -34,7 +35,6 @@ var publishedDocument = sync.OnceValues(func() (*document, error) {
 	if err == nil {
 		err = json.Unmarshal(text, &d.openAPIDocument)
 	}
-	d.all = &jsonschema.Schema{Defs: d.Components.Schemas}
 	return d, err
 })
 
@@ -99,6 +99,7 @@ func TestAnswersFitTheDocument(t *testing.T) {
 		return &events.Answer{Task: x.Task, Control: x.RequestID, Accepted: true, Seq: 1, State: events.StateUndoing}, nil
 	}
 	w.applyOrders(t)
+	w.within.indexed = time.Millisecond // nothing indexes the submission
 	s, d := w.console(t, nil), readDocument(t)
 	id, of := w.some(t, events.StateError).ID, w.some(t, events.StateError).Workflow
 	for _, route := range routes {
@@ -272,17 +273,25 @@ func (d *document) validate(s *jsonschema.Schema, text string) error {
 	return d.resolved[s].Validate(v)
 }
 
-// resolve makes a schema ready for use, with the components as its definitions.
+// resolve makes a schema ready for use, with the components that it needs as its definitions.
 func (d *document) resolve(s *jsonschema.Schema) (*jsonschema.Resolved, error) {
-	of := d.all.CloneSchemas()
-	of.AllOf = []*jsonschema.Schema{s}
-	text, err := json.Marshal(of)
-	if err != nil {
-		return nil, err
+	of := &jsonschema.Schema{AllOf: []*jsonschema.Schema{s}, Defs: map[string]*jsonschema.Schema{}}
+	for {
+		text, err := json.Marshal(of)
+		if err != nil {
+			return nil, err
+		}
+		known := len(of.Defs)
+		for _, name := range componentRef.FindAllSubmatch(text, -1) {
+			of.Defs[string(name[1])] = d.Components.Schemas[string(name[1])]
+		}
+		if len(of.Defs) > known {
+			continue
+		}
+		of = &jsonschema.Schema{}
+		if err := json.Unmarshal(componentRef.ReplaceAll(text, []byte(`"#/$$defs/$1"`)), of); err != nil {
+			return nil, err
+		}
+		return of.Resolve(nil)
 	}
-	of = &jsonschema.Schema{}
-	if err := json.Unmarshal(bytes.ReplaceAll(text, []byte("#/components/schemas/"), []byte("#/$defs/")), of); err != nil {
-		return nil, err
-	}
-	return of.Resolve(nil)
 }

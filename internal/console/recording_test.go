@@ -69,18 +69,23 @@ type recording struct {
 // recordedPartitions is the number of partitions of the recorded system.
 const recordedPartitions = 4
 
-func newRecording(t testing.TB) *recording {
-	t.Helper()
+// recordedLog is the recorded log. Nothing changes its records.
+var recordedLog = sync.OnceValues(func() ([]events.Record, error) {
 	f, err := os.Open("../golden/testdata/1-7a71873/log.jsonl.gz")
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	defer func() { _ = f.Close() }()
 	in, err := gzip.NewReader(f)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	all, err := golden.ReadLog(in)
+	return golden.ReadLog(in)
+})
+
+func newRecording(t testing.TB) *recording {
+	t.Helper()
+	all, err := recordedLog()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -158,6 +158,7 @@ func (l *eventLog) rollBack(keep func()) {
 // The log was replaced and has grown past the stores' offsets, or its last acknowledged transactions were rolled
 // back. Each role reports it, drops its state of each partition, and restores it from the log.
 func TestStoresAheadOfTheLog(t *testing.T) {
+	t.Parallel() // it mostly waits
 	t.Run("another log", func(t *testing.T) {
 		l := newEventLogOn(t, kafkatest.Embedded(t))
 		dir := t.TempDir()
@@ -234,6 +235,7 @@ func (c *lostCommit) Commit(ctx context.Context, out []events.Record) (bool, err
 // An acknowledged commit is rolled back while the scheduler runs, and nothing follows. The scheduler detects it, drops
 // what it accepted, and processes the same records again. The log has each decision once.
 func TestCommitThatIsRolledBackLater(t *testing.T) {
+	t.Parallel() // it mostly waits
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		l := newEventLogOn(t, b)
 		ns := l.cfg.Namespace

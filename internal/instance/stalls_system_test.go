@@ -11,11 +11,14 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/instance"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // An open transaction in the topic of offsets blocks the partitions of a scheduler: its client waits without a bound.
 // The scheduler logs which partitions and why, its worker gets a new client, and the process ends with that reason.
 func TestStalledSchedulerEnds(t *testing.T) {
+	t.Parallel() // it mostly waits
+	suite.NeedAll(t, "a wait of many seconds")
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		l := newEventLogOn(t, b)
 		ns := l.cfg.Namespace

@@ -27,9 +27,10 @@ type Site struct {
 	Inboxes []string
 }
 
-// EachSite runs a test on a Site on every kind of broker, in parallel.
+// EachSite runs a test on a Site on every kind of broker, in parallel with each other and with other tests.
 func EachSite(t *testing.T, fn func(t *testing.T, s *Site)) {
 	t.Helper()
+	t.Parallel()
 	Each(t, func(t *testing.T, b *Broker) {
 		t.Parallel()
 		fn(t, NewSite(t, b))

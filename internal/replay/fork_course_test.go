@@ -11,6 +11,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/replay"
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/scheduler"
 )
 
@@ -300,7 +301,8 @@ func (c *randomCourse) fire(first events.Armed) {
 // fork also comes to an end.
 func TestForksOfRandomCourses(t *testing.T) {
 	counts := map[string]int{}
-	for seed := range uint64(600) {
+	seeds := suite.Of(t, 100, 600)
+	for seed := range uint64(seeds) {
 		r, more := rand.New(rand.NewPCG(seed, 0)), rand.New(rand.NewPCG(seed, 1))
 		yaml := randomDefinition(r, more, 1)
 		c := &randomCourse{history: emptyHistory(t, program(t, yaml)), r: r, more: more, now: noon, later: map[uint64]time.Time{}, waits: map[events.Slot]bool{}, last: 1, free: map[string]int{}, counts: counts}
@@ -325,8 +327,8 @@ func TestForksOfRandomCourses(t *testing.T) {
 		"decided late": 10, "forks": 3000,
 		"caught": 30, "caught after an undo": 5, "repeated": 30, "signalled": 30, "wait.completed": 30,
 		"check: completed": 8, "check: none": 4, "check: unknown": 10} {
-		if counts[what] < least {
-			t.Errorf("%d %s; at least %d show anything", counts[what], what, least)
+		if counts[what] < least*seeds/600 {
+			t.Errorf("%d %s; at least %d show anything", counts[what], what, least*seeds/600)
 		}
 	}
 	t.Log(counts)

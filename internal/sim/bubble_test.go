@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/waybill-run/waybill/internal/sources"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // TestSeeds builds these tests with the tag synctests and runs them. With the tag, the locks of franz-go are channels.
@@ -18,7 +19,10 @@ import (
 func TestSeeds(t *testing.T) { inBubble(t, "^TestSeeds$") }
 
 // TestFlow runs in the same way.
-func TestFlow(t *testing.T) { inBubble(t, "^TestFlow$") }
+func TestFlow(t *testing.T) {
+	suite.NeedAll(t, "a simulated overload")
+	inBubble(t, "^TestFlow$")
+}
 
 func inBubble(t *testing.T, tests string) {
 	t.Helper()

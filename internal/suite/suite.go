@@ -9,7 +9,10 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 )
 
 // Env names the environment variable that selects the tests: "" or "all".
@@ -101,4 +104,20 @@ func Flag(quick, all int) int {
 		return all
 	}
 	return quick
+}
+
+// Check is rapid.Check for properties whose cases are long: plain `go test` checks a fifth of them.
+func Check(t *testing.T, property func(*rapid.T)) {
+	t.Helper()
+	const every, quick = 100, 20
+	left, failed := Of(t, quick, every), false
+	rapid.Check(t, func(r *rapid.T) {
+		if left == 0 && !failed { // once a case has failed, rapid looks for a smaller one
+			return
+		}
+		failed = true
+		property(r)
+		failed = false
+		left = max(0, left-1)
+	})
 }

@@ -350,6 +350,7 @@ func TestPausedSessionsPollNothing(t *testing.T) {
 }
 
 func TestTheOlderOfTwoWithOneInstanceIDEnds(t *testing.T) {
+	t.Parallel() // it mostly waits
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		r := newRequests(t, b, 1)
 		static := func(c *agentsession.Config) { c.InstanceID = string(r.Config.Namespace) + "one" }

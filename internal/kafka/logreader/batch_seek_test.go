@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // testLog is the log of a partition, with its aborted transactions.
@@ -158,7 +159,7 @@ func offsetsIn(rs []events.Record) (offsets []int64) {
 // the whole log, for random transactions, response sizes and seeks.
 func TestSeekGivesWhatTheClientGives(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
-	for range 2000 {
+	for range suite.Of(t, 200, 2000) {
 		l := anyLog(r, 4+r.IntN(30))
 		all := l.committed(t)
 		var sought []int64

@@ -19,7 +19,6 @@ import (
 // hour.
 func TestNothingIsCommittedThatAWrongClockDecided(t *testing.T) {
 	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
-	t.Parallel()
 	for _, wrong := range []time.Duration{time.Hour, -time.Hour, 0} {
 		t.Run(wrong.String(), func(t *testing.T) {
 			each(t, func(t *testing.T, s *site) {

@@ -26,7 +26,6 @@ import (
 // freeze, continues with a new client.
 func TestFencedWorkerKnowsWhetherItHasADuplicate(t *testing.T) {
 	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
-	t.Parallel()
 	for name, duplicate := range map[string]bool{"by a duplicate": true, "by who takes its partitions": false} {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, s *site) {
@@ -135,7 +134,6 @@ func TestWorkerThatRejoinsIsNotItsOwnDuplicate(t *testing.T) {
 // the instance id. The worker that is fenced by it must not report a duplicate, and is a member again when that id's
 // session has expired.
 func TestNameThatNobodyHasIsNoDuplicate(t *testing.T) {
-	t.Parallel()
 	each(t, func(t *testing.T, s *site) {
 		cfg := s.worker("a")
 		cfg.InstanceID = string(s.NS) + "a"

@@ -164,7 +164,6 @@ func (o *owner) until(t testing.TB, what string, ok func() bool) {
 // continues, its transaction must not commit, at whatever point it was frozen.
 func TestFrozenWorkerDoesNotCommit(t *testing.T) {
 	suite.NeedAll(t, "seconds to minutes of waiting on the machine's own clock")
-	t.Parallel()
 	for _, at := range []struct {
 		name string
 		key  kmsg.Key
