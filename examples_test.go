@@ -27,6 +27,7 @@ const debianPython = "/usr/bin/python3"
 
 // testGoProgram builds the example program, a separate module, and runs it. The program must process the task.
 func testGoProgram(t *testing.T, s *system) {
+	suite.NeedAll(t, "a program that is built")
 	const source = "docs/examples/go/main.go"
 	text, err := os.ReadFile(source)
 	if err != nil {

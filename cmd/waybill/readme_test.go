@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -220,10 +221,17 @@ func programArguments(words []string) (args []string, ours bool) {
 	return nil, false
 }
 
+// named is a command line in which commands and flags are looked up, and none is set.
+var named = sync.OnceValue(newRoot)
+
 // tryCommand parses a command line without running it. In prose only the names of commands and flags are checked, since
 // ID and FILE are placeholders.
 func tryCommand(args []string, whole bool) error {
-	cmd, rest, err := newRoot().Find(args)
+	root := named()
+	if whole { // its flags are set
+		root = newRoot()
+	}
+	cmd, rest, err := root.Find(args)
 	switch {
 	case err != nil:
 		return err

@@ -22,8 +22,12 @@ import (
 // are killed by signals. They observe it from outside: kcat on the raw log, the services' own ledger, the metrics page.
 
 // product is the path of the binary, built once per test process. The file is unlinked after it is opened, so nothing
-// is left however this process ends.
+// is left however this process ends. In plain `go test` it is this test binary, which runs the same program: linking
+// another one takes longer than all tests that start processes there.
 var product = sync.OnceValues(func() (path string, err error) {
+	if suite.Flag(0, 1) == 0 {
+		return os.Executable()
+	}
 	dir, err := os.MkdirTemp("", "waybill-product-")
 	if err != nil {
 		return "", err
