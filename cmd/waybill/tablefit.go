@@ -126,7 +126,7 @@ func coloured() bool { return os.Getenv("NO_COLOR") == "" }
 
 // The colours of states and of the events that tell them, as parameters of SGR. Other states have none.
 var stateColours = map[string]string{
-	"held": "1;31", "failed": "31", "undoing": "33", "undone": "33", "waiting": "33",
+	"held": "1;31", "failed": "31", "in error": "31", "undoing": "33", "undone": "33", "waiting": "33",
 	string(events.StateProcessing): "36", string(events.StepRunning): "36",
 	string(events.StateProcessed): "32", string(events.StepCompleted): "32",
 	string(events.StateCancelled): "90", string(events.StepSkipped): "90",
