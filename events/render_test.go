@@ -128,11 +128,22 @@ func commandTable() string {
 	for i, t := range tasks {
 		b.WriteString("| " + names[i] + " |")
 		for _, c := range Commands {
-			b.WriteString(map[bool]string{true: " yes |", false: " refused |"}[Allowed(c, t)])
+			b.WriteString(" " + commandCell(c, t) + " |")
 		}
 		b.WriteString("\n")
 	}
 	return b.String()
+}
+
+// commandCell says whether a command is allowed, and which flag it needs.
+func commandCell(c Command, t *Task) string {
+	switch {
+	case !Allowed(c, t):
+		return "refused"
+	case c == UndoTask && t.State == StateProcessed:
+		return "[with `--processed`](../guides/refunds.md)"
+	}
+	return "yes"
 }
 
 // renderPage returns the content of docs/reference/states.md.
