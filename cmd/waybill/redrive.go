@@ -102,7 +102,7 @@ func runRedrive(cmd *cobra.Command, o *redriveOptions, args []string) error {
 	}
 	list, missing := choice.Letters()
 	if len(missing) > 0 {
-		return exit(exitNotFound, "there is no dead letter %s, or it doesn't match the other flags; `waybill deadletters -o json` lists them", missing[0])
+		return exit(exitNotFound, "there is no dead letter %s, or it doesn't match the other flags; `waybill deadletters` lists them", missing[0])
 	}
 	if o.execute {
 		if err := writeLetters(cmd.Context(), l, list, since, intakes); err != nil {
@@ -122,7 +122,7 @@ func parsePositions(args []string) (named []redrive.Position, err error) {
 	for _, arg := range args {
 		at, err := redrive.ParsePosition(arg)
 		if err != nil {
-			return nil, usage("%w; `waybill deadletters -o json` shows them", err)
+			return nil, usage("%w; `waybill deadletters` shows them", err)
 		}
 		named = append(named, at)
 	}

@@ -20,7 +20,7 @@ const (
 )
 
 // optionalColumns may be left out of a table that is too wide, the first one first. JSON output has them.
-var optionalColumns = []string{"INSTANCE", "FAILURES", "OFFSET", "UPDATED", "OPERATION", "LEFT", "+", "ENDED", "WAIT", "STARTED"}
+var optionalColumns = []string{"INSTANCE", "FAILURES", "OFFSET", "UPDATED", "OPERATION", "LEFT", "+", "ENDED", "WAIT", "STARTED", "SIZE", "ORIGIN"}
 
 // fitTable returns rows that fit a width. The first one is the head. now tells which dates are those of today.
 func fitTable(rows [][]string, width int, now time.Time) [][]string {
