@@ -113,7 +113,7 @@ func runRedrive(cmd *cobra.Command, o *redriveOptions, args []string) error {
 		return []string{strconv.Itoa(int(d.Partition)) + "/" + d.Offset, d.Reason, dash(idText(d.Task)), dash(text.Shorten(d.To, 60)), d.Done, dash(text.Shorten(d.Why, 160))}
 	})
 	if n := redrive.CountRefused(list); err == nil && o.execute && len(named) > 0 && n > 0 {
-		return exit(exitRefused, "%d of %d named dead letters can't be written again; the column WHY gives each reason", n, len(list))
+		return exit(exitRefused, "%d of %s can't be written again; the column WHY gives each reason", n, text.Count(len(list), "named dead letter"))
 	}
 	return err
 }

@@ -269,7 +269,7 @@ func send(ctx context.Context, l *logbook, subs []*logclient.Submission, w *subm
 	case err != nil:
 		return err
 	case first != nil:
-		return fmt.Errorf("%d of %d submissions acknowledged; submit the same again: a submission that exists already won't run twice: %w", acknowledged, len(subs), first)
+		return fmt.Errorf("%d of %s acknowledged; submit the same again: a submission that exists already won't run twice: %w", acknowledged, text.Count(len(subs), "submission"), first)
 	}
 	return nil
 }

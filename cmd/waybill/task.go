@@ -211,7 +211,7 @@ func predictionText(p *consoleapi.Prediction) string {
 	if len(p.Unknown) > 0 {
 		note = ", none of " + strings.Join(p.Unknown, ", ")
 	}
-	return fmt.Sprintf("%s %s, by %s (%d samples%s)", verdict, tableTime(p.EndsAt), strings.Join(p.CriticalPath, ", "), p.Samples, note)
+	return fmt.Sprintf("%s %s, by %s (%s%s)", verdict, tableTime(p.EndsAt), strings.Join(p.CriticalPath, ", "), text.Count(p.Samples, "sample"), note)
 }
 
 // taskTable prints one task.

@@ -2,6 +2,7 @@
 
 import { useState } from 'preact/hooks';
 import { root } from './api.js';
+import { numberOf } from './format.js';
 import { html } from './html.js';
 import { useAnswer, withToken } from './live.js';
 import { askText } from './api.js';
@@ -29,7 +30,7 @@ export function Chain({ path, events }) {
   const [open, setOpen] = useState(false);
   const { data } = useAnswer(events > 0 ? `${path}/chain` : null, {}, { optional: true, every: 60_000, on: (c) => c.more || c.tasks.some((id) => path.endsWith(`/${encodeURIComponent(id)}`)) });
   if (!data) return null;
-  const text = data.unbroken ? `${data.events} events, unbroken` : `${data.faults.length} faults in ${data.events} events`;
+  const text = data.unbroken ? `${numberOf(data.events, 'event')}, unbroken` : `${numberOf(data.faults.length, 'fault')} in ${numberOf(data.events, 'event')}`;
   return html`<span class="chain"><button type="button" class=${`state ${data.unbroken ? 'is-good' : 'is-held'}`} aria-expanded=${open} onClick=${() => setOpen(!open)}><${Icon} name=${data.unbroken ? 'good' : 'held'} />${text}</button>
     ${open && html`<div class="popover"><p>${data.unbroken ? 'Each event has the hash of the one before it, and all hashes match.' : 'The history has faults:'} ${data.unbroken && (data.sealed ? 'The last event has its own checksum.' : 'The last event has no checksum of its own.')}</p>
       ${data.faults.length > 0 && html`<ul>${data.faults.map((f, i) => html`<li key=${i}>${f.promise}${f.seq ? `, event ${f.seq}` : ''}: ${f.what}</li>`)}</ul>`}
@@ -56,7 +57,7 @@ function Step({ s, state, undo, chosen }) {
   const data = [['Input', s.input], ['Output', s.output], ['Progress', s.progress], ['Error details', s.error?.details]].filter(([, raw]) => raw != null);
   return html`<tr data-step=${s.id} tabindex="-1" class=${chosen ? 'chosen' : ''}>
     <td class="name">${data.length > 0 ? html`<details><summary>${s.id}</summary>${data.map(([name, raw]) => html`<h3 key=${name}>${name}</h3><${Json} raw=${raw} label=${`${name} of ${s.id}`} />`)}</details>` : s.id}</td>
-    <td><${State} name=${state} /><${Checked} s=${s} /></td><td class="number">${s.attempt || ''}${s.calls ? ` (${s.calls} calls)` : ''}</td><td class="number">${s.failure_count || ''}</td>
+    <td><${State} name=${state} /><${Checked} s=${s} /></td><td class="number">${s.attempt || ''}${s.calls ? ` (${numberOf(s.calls, 'call')})` : ''}</td><td class="number">${s.failure_count || ''}</td>
     <td class="name">${s.agent ? html`<a href=${tasksAddress(term('agent', s.agent))}>${s.agent}</a> ${s.operation}` : s.kind}</td>
     <td><${Instant} at=${s.started_at} exact /></td><td><${Instant} at=${s.ended_at} exact /></td>
     <td>${s.undo && html`<${State} name=${undo} />${s.undo.attempt > 1 && ` attempt ${s.undo.attempt}`}`}</td>
