@@ -154,7 +154,8 @@ func renderPage() string {
 
 Generated from ` + "`events/transitions.go`" + ` by ` + "`go generate ./events`" + `; a test compares them and walks every pair.
 Any other transition is refused by ` + "`events.Evolve`" + ` and changes nothing. A task in state ` + "`error`" + ` is *held*: it waits for an
-operator. The names in these tables are those of events and JSON.
+operator. The names in these tables are those of events and JSON. The command line and the page show a step in state ` + "`error`" + ` as
+*held* while its task is held, else as *in error*.
 
 ## Task
 
