@@ -9,7 +9,7 @@ import { tasksAddress, term } from './route.js';
 export function Groups({ answer }) {
   if (answer.groups.length === 0) return html`<${Empty}>No task is held.<//>`;
   return html`<ul class="groups">${answer.groups.map((g) => html`<${Group} key=${g.group} g=${g} />`)}</ul>
-    ${answer.left_off > 0 && html`<p class="quiet">${countText(answer.left_off)} more groups are not shown.</p>`}`;
+    ${answer.left_off > 0 && html`<p class="quiet">${numberOf(answer.left_off, 'more group')} not shown.</p>`}`;
 }
 
 function Group({ g }) {
