@@ -115,7 +115,7 @@ func (c *Client) Timeline(ctx context.Context, id string) ([]Event, error) {
 	err := c.ask(ctx, func(ctx context.Context) (err error) {
 		t, err = c.console.Timeline(ctx, id)
 		if err == nil && len(t.Unreadable) > 0 {
-			err = fmt.Errorf("%d records are unreadable, the first at offset %s of partition %d: %s", len(t.Unreadable), t.Unreadable[0].Offset, t.Unreadable[0].Partition, t.Unreadable[0].Error)
+			err = fmt.Errorf("unreadable records: %d, the first at offset %s of partition %d: %s", len(t.Unreadable), t.Unreadable[0].Offset, t.Unreadable[0].Partition, t.Unreadable[0].Error)
 		}
 		return err
 	})

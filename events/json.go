@@ -63,7 +63,18 @@ func (o *object) hasName(i int, name string) bool {
 // reset drops the reference to the text.
 func (o *object) reset() { o.data, o.members, o.seen = nil, o.members[:0], 0 }
 
-var errNotUTF8 = errors.New("not UTF-8")
+// notUTF8 says where data isn't UTF-8.
+func notUTF8(data []byte) error {
+	i := 0
+	for i < len(data) {
+		r, n := utf8.DecodeRune(data[i:])
+		if r == utf8.RuneError && n == 1 {
+			break
+		}
+		i += n
+	}
+	return fmt.Errorf("not UTF-8 at byte %d", i)
+}
 
 func badValue(name, what string) error { return fmt.Errorf("field %q: %s", name, what) }
 
@@ -71,7 +82,7 @@ func badValue(name, what string) error { return fmt.Errorf("field %q: %s", name,
 // must have distinct names.
 func (o *object) scan(data []byte, level int) error {
 	if !utf8.Valid(data) {
-		return errNotUTF8
+		return notUTF8(data)
 	}
 	if len(data) > math.MaxInt32 {
 		return errors.New("longer than 2 GiB")
@@ -177,7 +188,7 @@ func ValidJSON(data []byte) bool { return CheckJSON(data) == nil }
 // without half a surrogate pair, and without two members of one name in an object.
 func CheckJSON(data []byte) error {
 	if !utf8.Valid(data) {
-		return errNotUTF8
+		return notUTF8(data)
 	}
 	var names jsonscan.NameCheck
 	end, err := jsonscan.SkipValue(data, jsonscan.SkipSpace(data, 0), untrustedLevel, &names)

@@ -470,3 +470,12 @@ func TestUndoValueOfManyMembers(t *testing.T) {
 		}
 	}
 }
+
+// TestCheckJSONSaysWhere: an error of syntax has the position, in bytes.
+func TestCheckJSONSaysWhere(t *testing.T) {
+	for data, want := range map[string]string{`{"a": tru}`: "JSON: unexpected 't' at byte 6", `{"a":`: "JSON ends too early, at byte 5", `{"a":1} x`: "data after the JSON value at byte 8", "{\"é\":\"\xff\"}": "not UTF-8 at byte 7"} {
+		if err := CheckJSON([]byte(data)); err == nil || err.Error() != want {
+			t.Errorf("%q: %v, want %s", data, err, want)
+		}
+	}
+}

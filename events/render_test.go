@@ -128,11 +128,22 @@ func commandTable() string {
 	for i, t := range tasks {
 		b.WriteString("| " + names[i] + " |")
 		for _, c := range Commands {
-			b.WriteString(map[bool]string{true: " yes |", false: " refused |"}[Allowed(c, t)])
+			b.WriteString(" " + commandCell(c, t) + " |")
 		}
 		b.WriteString("\n")
 	}
 	return b.String()
+}
+
+// commandCell says whether a command is allowed, and which flag it needs.
+func commandCell(c Command, t *Task) string {
+	switch {
+	case !Allowed(c, t):
+		return "refused"
+	case c == UndoTask && t.State == StateProcessed:
+		return "[with `--processed`](../guides/refunds.md)"
+	}
+	return "yes"
 }
 
 // renderPage returns the content of docs/reference/states.md.
@@ -143,7 +154,8 @@ func renderPage() string {
 
 Generated from ` + "`events/transitions.go`" + ` by ` + "`go generate ./events`" + `; a test compares them and walks every pair.
 Any other transition is refused by ` + "`events.Evolve`" + ` and changes nothing. A task in state ` + "`error`" + ` is *held*: it waits for an
-operator. The names in these tables are those of events and JSON.
+operator. The names in these tables are those of events and JSON. The command line and the page show a step in state ` + "`error`" + ` as
+*held* while its task is held, else as *in error*.
 
 ## Task
 

@@ -216,7 +216,31 @@ func TestReleaseWhileItemsRun(t *testing.T) {
 		t.Fatalf("%s: %+v", task.State, task.Steps[0].Items)
 	}
 	x := &events.Control{Task: "o", Command: events.Release, Step: "pick", As: events.StepCompleted, Output: json.RawMessage("[]")}
-	if why := Refusal(x, f.tasks["o"]); !strings.Contains(why, `1 items of step "pick" still run`) {
+	if why := Refusal(x, f.tasks["o"]); !strings.Contains(why, `1 item of step "pick" still runs`) {
+		t.Errorf("refused: %q", why)
+	}
+}
+
+// TestResubmitWhileAnItemIsHeld sends the commands of a held task to one of whose items or children are held: the refusal says
+// what is.
+func TestResubmitWhileAnItemIsHeld(t *testing.T) {
+	f := newFamily(t, strings.NewReplacer("on_error: undo", "on_error: hold").Replace(pickEach))
+	f.agent = refuse("pick", "bad")
+	if task := f.submit("o", "pick", `{"items":["a","bad"]}`); task.State != events.StateProcessing || task.Steps[0].Items.Held != 1 {
+		t.Fatalf("%s: %+v", task.State, task.Steps[0].Items)
+	}
+	for command, want := range map[events.Command]string{
+		events.Resubmit: "resubmit: task \"o\" is processing; 1 item of it is held, not the task itself: `waybill resubmit --filter 'parent:o state:held'` resubmits",
+		events.Release:  "release: task \"o\" is processing; 1 item of it is held", events.UndoTask: "",
+	} {
+		if why := Refusal(&events.Control{Task: "o", Command: command}, f.tasks["o"]); !strings.HasPrefix(why, want) || want == "" && why != "" {
+			t.Errorf("%s is refused: %q, want %q", command, why, want)
+		}
+	}
+	f = newFamily(t, "workflow: o\nversion: 1\ncomplete_within: 1h\non_error: hold\nsteps: {one: {workflow: pick, input: {items: [bad]}}}\n", strings.NewReplacer("on_error: undo", "on_error: hold").Replace(pickEach))
+	f.agent = refuse("ship", "")
+	f.submit("o", "o", `{}`)
+	if why := Refusal(&events.Control{Task: "o", Command: events.Resubmit}, f.tasks["o"]); !strings.HasSuffix(why, `; its child is held, not the task itself: send the command to task "o/one"`) {
 		t.Errorf("refused: %q", why)
 	}
 }

@@ -2,8 +2,10 @@ package scheduler
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/text"
 )
 
 // Refusal returns why a command has no effect on a task; empty: the scheduler accepts it. It is all that the scheduler
@@ -15,7 +17,7 @@ func Refusal(x *events.Control, t *events.Task) (why string) {
 	case !events.Allowed(x.Command, t) && undoHeld(t):
 		return undoHeldReason
 	case !events.Allowed(x.Command, t):
-		return fmt.Sprintf("%s: task %q is %s", x.Command, t.ID, t.State)
+		return fmt.Sprintf("%s: task %q is %s", x.Command, t.ID, t.State) + heldBelow(x.Command, t)
 	}
 	switch x.Command {
 	case events.Cancel:
@@ -29,6 +31,35 @@ func Refusal(x *events.Control, t *events.Task) (why string) {
 	case events.Release:
 		return releaseRefusal(x, t)
 	case events.Migrate: // by the plan of the version: MigrationRefusal
+	}
+	return ""
+}
+
+// heldBelow says what is held of a task that isn't: items or a child, which take the commands to held tasks; empty:
+// nothing is, or the command is another one.
+func heldBelow(c events.Command, t *events.Task) string {
+	if c != events.Resubmit && c != events.Release {
+		return ""
+	}
+	items, child := 0, ""
+	for _, s := range t.Steps {
+		if s.Items != nil {
+			items += s.Items.Held
+		}
+		if s.Interim().ChildError != nil || s.Undo != nil && s.Undo.Interim().ChildError != nil {
+			child = s.KindState().Child
+		}
+	}
+	switch {
+	case items > 0:
+		id := t.ID
+		if strings.ContainsAny(id, " '\"\\") { // it would have to be quoted, for the filter and for the shell
+			id = "ID"
+		}
+		return fmt.Sprintf("; %s of it %s held, not the task itself: `waybill resubmit --filter 'parent:%s state:held'` resubmits held items, `waybill task items` lists them",
+			text.Count(items, "item"), text.Verb(items, "is", "are"), id)
+	case child != "":
+		return fmt.Sprintf("; its child is held, not the task itself: send the command to task %q", child)
 	}
 	return ""
 }
@@ -90,7 +121,7 @@ func releaseRefusal(x *events.Control, t *events.Task) (why string) {
 	case s.State != events.StepError && s.State != events.StepFailed && s.State != events.StepCancelled:
 		return fmt.Sprintf("step %q is %s; only a step in error can be released", x.Step, s.State)
 	case x.As == events.StepCompleted && s.Items != nil && s.Items.Running > 0:
-		return fmt.Sprintf("%d items of step %q still run; release it when they have ended", s.Items.Running, x.Step)
+		return fmt.Sprintf("%s of step %q still %s; release the step after that", text.Count(s.Items.Running, "item"), x.Step, text.Verb(s.Items.Running, "runs", "run"))
 	case s.IsChecking():
 		return fmt.Sprintf("step %q is being checked; release it after the answer", x.Step)
 	case len(x.Output) > MaxOutputBytes || t.Bytes()+len(x.Output) > MaxTaskBytes:

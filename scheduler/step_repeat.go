@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/text"
 )
 
 // endCall decides what follows a call of a repeated step that completed: the step is completed, the next call is due
@@ -22,7 +23,7 @@ func (d *decider) endCall(i int, ref events.RequestRef, instance string, r *even
 	f := &events.CallRepeated{Step: ref.Step, Attempt: ref.Attempt, Instance: instance, Output: r.Body}
 	rule := d.Task.Plan.Steps[i].Repeat
 	if calls := d.Task.Steps[i].Interim().Calls + 1; ferr == nil && calls >= rule.Max {
-		ferr = &events.Error{Code: events.CodeRepeatExhausted, Message: fmt.Sprintf("%d calls completed, and none ended the repeat; the last call's output is in the log", calls)}
+		ferr = &events.Error{Code: events.CodeRepeatExhausted, Message: fmt.Sprintf("%s completed, and none ended the repeat; the last call's output is in the log", text.Count(calls, "call"))}
 	}
 	switch {
 	case !d.canContinue(events.Do):

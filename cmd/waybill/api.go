@@ -148,7 +148,7 @@ func (q *queryFlags) query(cmd *cobra.Command, t *tool, indexed func(partitions 
 	}
 	defer l.close()
 	if c := q.api.findLocalConsole(cmd.Context(), l); c != nil {
-		if err := ask(c); err == nil || !c.shouldReadLog(l.note, err) {
+		if err := ask(c); err == nil || !c.shouldReadLog(cmd.Context(), l.note, err) {
 			return err
 		}
 	}
@@ -263,16 +263,16 @@ func (l *incompletePartitions) partialError() error {
 }
 
 // shouldReadLog reports whether the log is to be read after err, and prints a note unless there simply was no
-// console. It is false for a console that the user named, and for a request that is itself at fault: the log has the same
-// answer.
-func (c *apiClient) shouldReadLog(note io.Writer, err error) bool {
+// console. It is false for a console that the user named, after the end of the command's ctx, and for a request that is
+// itself at fault: the log has the same answer.
+func (c *apiClient) shouldReadLog(ctx context.Context, note io.Writer, err error) bool {
 	if p, problem := errors.AsType[*consoleapi.Problem](err); problem {
 		switch p.Status {
 		case http.StatusBadRequest, http.StatusNotFound, http.StatusConflict:
 			return false
 		}
 	}
-	if !c.discovered || errors.Is(err, context.Canceled) {
+	if !c.discovered || ctx.Err() != nil {
 		return false
 	}
 	fmt.Fprintf(note, "waybill: reading the log: %s\n", printable(err.Error()))

@@ -26,8 +26,26 @@ func TestInterruptedQuestion(t *testing.T) {
 	c.discovered = true
 	err := c.Get(ctx, "/tasks", nil, new(any))
 	var note bytes.Buffer
-	if falls := c.shouldReadLog(&note, err); falls || note.Len() > 0 || !errors.Is(err, context.Canceled) {
+	if falls := c.shouldReadLog(ctx, &note, err); falls || note.Len() > 0 || !errors.Is(err, context.Canceled) {
 		t.Errorf("%v; falls back %v, and says %q", err, falls, &note)
+	}
+}
+
+// TestDeadlineOfTheUser: a request that ends at the user's deadline isn't reported as a console that doesn't answer, and
+// the log isn't read instead. It is if only a time-out of the client passed.
+func TestDeadlineOfTheUser(t *testing.T) {
+	c := newTestClient(t, "http://127.0.0.1:1")
+	c.discovered = true
+	passed, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	for _, of := range []struct {
+		ctx   context.Context
+		falls bool
+	}{{passed, false}, {t.Context(), true}} {
+		var note bytes.Buffer
+		if falls := c.shouldReadLog(of.ctx, &note, context.DeadlineExceeded); falls != of.falls || (note.Len() > 0) != of.falls {
+			t.Errorf("%v: falls back %v, and says %q", of.ctx.Err(), falls, &note)
+		}
 	}
 }
 

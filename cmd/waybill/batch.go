@@ -267,7 +267,7 @@ func (r *batchRun) printPreview(out io.Writer, o *output, a *consoleapi.BatchAns
 	err := printList(o, out, "TASKS WORKFLOW STATE STEP ERROR FOR-EXAMPLE", a.Groups, func(g batch.Group) []string {
 		return []string{strconv.Itoa(g.Tasks), g.Workflow + "/" + strconv.Itoa(g.Version), stateText(g.State), dash(g.Step), dash(g.Code), idText(g.Sample)}
 	})
-	fmt.Fprintf(r.note, "%s match%s\n", text.Count(a.Selected, "task"), leftText(a.Left))
+	fmt.Fprintf(r.note, "%s %s%s\n", text.Count(a.Selected, "task"), text.Verb(a.Selected, "matches", "match"), leftText(a.Left))
 	return err
 }
 
@@ -329,7 +329,7 @@ func batchError(b *consoleapi.Batch) error {
 	case b.Why != "":
 		return exit(exitError, "the batch was stopped: %s", printable(b.Why))
 	case b.Counts[batch.Refused] > 0:
-		return exit(exitRefused, "%d of %d commands were refused", b.Counts[batch.Refused], b.Tasks)
+		return exit(exitRefused, "%d of %s refused", b.Counts[batch.Refused], text.Count(b.Tasks, "command"))
 	}
 	return nil
 }

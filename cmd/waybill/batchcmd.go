@@ -169,7 +169,7 @@ func (t *batchTool) compare(cmd *cobra.Command, c *apiClient, dryRun, id string)
 		return []string{idText(d.Task), dash(string(d.Said)), dash(string(d.Did)), text.Shorten(dash(d.SaidWhy), 100), text.Shorten(dash(d.DidWhy), 100)}
 	})
 	if err == nil && len(differ) > 0 {
-		return exit(exitOther, "%d of %s differ", len(differ), text.Count(max(len(said), len(did)), "task"))
+		return exit(exitOther, "%d of %s %s", len(differ), text.Count(max(len(said), len(did)), "task"), text.Verb(len(differ), "differs", "differ"))
 	}
 	return err
 }

@@ -200,7 +200,7 @@ func completeSteps(ctx context.Context, cmd *cobra.Command, args []string, _ str
 	}
 	for _, s := range t.Steps {
 		if s.State == events.StepError || cmd.Name() != "resubmit" && cmd.Name() != "release" {
-			values = append(values, s.ID+"\t"+stateText(s.State))
+			values = append(values, s.ID+"\t"+stepStateText(t.State, s.State))
 		}
 	}
 	return values

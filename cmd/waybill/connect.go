@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"net"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -20,23 +21,25 @@ const defaultBroker = "127.0.0.1:9092"
 
 // connection holds the flags that say how to reach the cluster.
 type connection struct {
-	brokers    []string
-	namespace  string
-	config     string
-	profile    string
-	properties string
-	tls        bool
-	ca         string
-	cert, key  string
-	mechanism  string
-	user       string
-	passFile   string
+	brokers     []string
+	brokersFlag *pflag.Flag // says whether brokers was given
+	namespace   string
+	config      string
+	profile     string
+	properties  string
+	tls         bool
+	ca          string
+	cert, key   string
+	mechanism   string
+	user        string
+	passFile    string
 }
 
 func (c *connection) flags(cmd *cobra.Command) { markConnection(cmd, c.define) }
 
 func (c *connection) define(f *pflag.FlagSet) {
 	f.StringSliceVar(&c.brokers, "brokers", nil, "Kafka brokers, host:port, comma-separated or repeated (default "+defaultBroker+")")
+	c.brokersFlag = f.Lookup("brokers")
 	f.StringVar(&c.namespace, "namespace", events.DefaultNamespace, "prefix of topics, consumer groups and transactional ids")
 	f.StringVar(&c.config, "config", "", "YAML file of settings; its keys are flag names")
 	f.StringVar(&c.profile, "profile", "", "named cluster of the file of profiles, whose settings count where no flag, variable or --config gives one")
@@ -63,18 +66,32 @@ func (c *connection) kafka(clientID string) (kafka.Config, error) {
 		}
 		cfg = cfg.With(patch)
 	}
-	if len(c.brokers) > 0 {
-		cfg.Brokers = c.brokers
+	setting := "--kafka-config: bootstrap.servers"
+	if len(c.brokers) > 0 || c.brokersFlag != nil && c.brokersFlag.Changed {
+		setting, cfg.Brokers = "--brokers", c.brokers
+		if len(cfg.Brokers) == 0 {
+			cfg.Brokers = []string{""}
+		}
 	}
 	if len(cfg.Brokers) == 0 {
 		cfg.Brokers = []string{defaultBroker}
 	}
 	for _, b := range cfg.Brokers {
-		if _, _, err := net.SplitHostPort(b); err != nil {
-			return cfg, usage("--brokers %q: %v; give host:port", b, err)
+		if !isHostPort(b) {
+			return cfg, usage("%s %q: must be host:port[,host:port]", setting, b)
 		}
 	}
 	return c.withSecurity(cfg)
+}
+
+// isHostPort reports whether an address is one that a client of Kafka can connect to.
+func isHostPort(address string) bool {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || host == "" || strings.ContainsAny(host, "/ ") {
+		return false
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	return err == nil && n > 0
 }
 
 func (c *connection) withSecurity(cfg kafka.Config) (kafka.Config, error) {

@@ -30,7 +30,7 @@ func TestConsoleThatHangsUp(t *testing.T) {
 	c := newTestClient(t, "http://"+l.Addr().String())
 	c.discovered = true
 	_, err = c.Task(t.Context(), "a")
-	if codeOf(err) != exitUnreachable || !strings.Contains(err.Error(), "doesn't answer") || !c.shouldReadLog(io.Discard, err) {
+	if codeOf(err) != exitUnreachable || !strings.Contains(err.Error(), "doesn't answer") || !c.shouldReadLog(t.Context(), io.Discard, err) {
 		t.Errorf("exit code %d, %v", codeOf(err), err)
 	}
 }

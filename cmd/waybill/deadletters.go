@@ -33,7 +33,8 @@ func newDeadletters() *cobra.Command {
 		Use:   "deadletters",
 		Short: "Show records that could not be processed",
 		Long: `Show dead letters, newest first: records that a role could not process, with the reason. -o json also shows
-their bytes. Fix the cause, then write them again with 'waybill deadletters redrive'.`,
+their bytes. Fix the cause, then write them again with 'waybill deadletters redrive', which takes what the column
+DEADLETTER shows. ORIGIN is where the record was: topic, partition and offset.`,
 		Example: `  waybill deadletters --since 24h
   waybill deadletters --reason unknown_workflow -o json`,
 		Args: noArguments,
@@ -103,7 +104,7 @@ func (o *deadletterOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time
 }
 
 func (o *deadletterOptions) print(out io.Writer, list []deadletter) error {
-	return printList(&o.output, out, "AT REASON ORIGIN KEY SIZE DETAIL", list, func(d deadletter) []string {
-		return []string{tableTime(d.At), d.Reason, d.Origin, dash(idText(d.Key)), strconv.FormatInt(d.Size, 10), text.Shorten(d.Detail, 120)}
+	return printList(&o.output, out, "DEADLETTER AT REASON ORIGIN KEY SIZE DETAIL", list, func(d deadletter) []string {
+		return []string{strconv.Itoa(int(d.Partition)) + "/" + d.Offset, tableTime(d.At), d.Reason, d.Origin, dash(idText(d.Key)), strconv.FormatInt(d.Size, 10), text.Shorten(d.Detail, 120)}
 	})
 }

@@ -65,7 +65,7 @@ Exit code 0 means that every order ended as it should and that the log verifies.
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the orders; the same seed makes the same orders")
 	f.StringVar(&o.faults, "faults", "on", "on: services fail for a quarter of the orders; off: for none")
 	f.StringVarP(&o.output, "output", "o", "table", "output format: table or json")
-	f.StringVar(&o.keep, "data-dir", "", "directory that keeps the broker's log, the local state and the ledger (default: a temporary directory)")
+	f.StringVar(&o.keep, "data-dir", "", "directory that keeps the broker's log, the local state and the services' list of what they did (default: a temporary directory)")
 	f.String("config", "", "YAML file of settings; its keys are flag names")
 	return cmd
 }
@@ -182,7 +182,7 @@ func (d *demoCommand) runSystem(whole context.Context, dir string) error {
 func (d *demoCommand) printStart(dir string, w *workflow.Definition) {
 	retry := w.Defaults.Retry
 	fmt.Fprintf(d.note, "An embedded broker in %s; roles: scheduler, supervisor, index and three agents, all in this process.\n", dir)
-	fmt.Fprintf(d.note, "Durations, shortened: task %s, attempt %s, %d attempts, backoff %s to %s, cool-down %s.\n",
+	fmt.Fprintf(d.note, "Durations, shortened: task %s, attempt %s, %d attempts, backoff %s to %s, cool-down (a long wait before one more attempt) %s.\n",
 		w.CompleteWithin, w.Defaults.CompleteWithin, retry.MaxAttempts, retry.Backoff, retry.Max, retry.CoolDown)
 }
 
@@ -236,7 +236,7 @@ func (d *demoCommand) printSummary(res demo.Result) error {
 		text.Count(res.Tasks, "order"), res.Processed, res.Undone, res.Error, text.Count(res.Steps, "step"), text.Count(res.Retries, "retry"),
 		text.Count(res.Timeouts, "time-out"), text.Count(res.CoolDowns, "cool-down"), text.Count(res.Events, "event"), res.Duration, res.TasksPerSecond)
 	if res.Verified {
-		fmt.Fprintln(d.out, "The log verifies: every transition once and in order, and the services' own ledger agrees with it.")
+		fmt.Fprintln(d.out, "The log verifies: every transition once and in order, and the services' own list of what they did agrees with it.")
 	}
 	fmt.Fprintf(d.out, "\nThe timeline of %s:\n", demo.MostTelling(d.Orders))
 	return printTimeline(d.out, d.timeline)

@@ -98,7 +98,7 @@ func (h *logHistory) Read(ctx context.Context, id string, fn func(*events.Record
 			}
 			return nil
 		}
-		if !h.console.shouldReadLog(h.note, err) {
+		if !h.console.shouldReadLog(ctx, h.note, err) {
 			return err
 		}
 	}

@@ -114,8 +114,8 @@ func runExportTo(cmd *cobra.Command, h replay.Source, x *replay.Export, out io.W
 		return nil, err
 	}
 	if done.Headless > 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "waybill: %d tasks are left out: their first event can't be read, so the time of their submission is unknown; "+
-			"export without --since and --until to include them; `waybill verify` says what is wrong\n", done.Headless)
+		fmt.Fprintf(cmd.ErrOrStderr(), "waybill: %s %s left out: the first event of each can't be read, so the time of its submission is unknown; "+
+			"export without --since and --until to include them; `waybill verify` says what is wrong\n", text.Count(done.Headless, "task"), text.Verb(done.Headless, "is", "are"))
 	}
 	return &done, leftOutError(done.Omission)
 }

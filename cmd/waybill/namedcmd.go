@@ -91,7 +91,8 @@ func (c changedNamed) MarshalJSON() ([]byte, error) {
 	return fmt.Appendf(nil, `{%q:%s,"result":%q}`, c.kind, name, c.result), err
 }
 
-// apply writes definitions: all or none. It notes those that start tasks of a deprecated version.
+// apply writes definitions: all or none. It notes those that start tasks of a workflow that isn't
+// applied, or of a deprecated version.
 func (t *namedTool) apply(cmd *cobra.Command, list []events.NamedDefinition, sameRule func(a, b []byte) bool) error {
 	return t.change(cmd, func(ctx context.Context, l *logbook) (changed []changedNamed, err error) {
 		workflows, err := registry.List(ctx, l.admin, l.cfg.Namespace)
@@ -104,7 +105,7 @@ func (t *namedTool) apply(cmd *cobra.Command, list []events.NamedDefinition, sam
 				uses = append(uses, u)
 			}
 		}
-		for _, note := range registry.Deprecated(uses, workflows) {
+		for _, note := range append(registry.Missing(uses, workflows), registry.Deprecated(uses, workflows)...) {
 			fmt.Fprintf(l.note, "waybill: %s\n", printable(text.Shorten(note, 300)))
 		}
 		results, err := registry.ApplyAllNamed(ctx, l.cfg, list, sameRule)

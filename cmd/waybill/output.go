@@ -184,6 +184,14 @@ func stateText[S ~string](state S) string {
 	return string(state)
 }
 
+// stepStateText is the state of a step of a task for people. A step in error is held only while the task is.
+func stepStateText(task events.TaskState, state events.StepState) string {
+	if state == events.StepError && task != events.StateError {
+		return "in error"
+	}
+	return stateText(state)
+}
+
 // errorText formats an error as "code: message".
 func errorText(e *events.Error) string {
 	switch {

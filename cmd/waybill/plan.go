@@ -90,7 +90,7 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 		if len(left.Tasks) > 0 {
 			code = exitUnreachable
 		}
-		err = exit(code, "%d of %d tasks could not be simulated; the first: %w", v.Failed, v.Tasks, v.FirstError)
+		err = exit(code, "%d of %s could not be simulated; the first: %w", v.Failed, text.Count(v.Tasks, "task"), v.FirstError)
 	}
 	return cmp.Or(err, leftOutError(left))
 }
@@ -159,7 +159,7 @@ func planTable(out io.Writer, v *replay.PlanResult) error {
 	if v.Failed > 0 {
 		failed = fmt.Sprintf(", %d could not be simulated", v.Failed)
 	}
-	w.row("Tasks", fmt.Sprintf("%d run: the path of %d changes, %d stall%s", v.Tasks, v.Changed, v.Stalled, failed))
+	w.row("Tasks", fmt.Sprintf("%d run: the path of %d changes, %d %s%s", v.Tasks, v.Changed, v.Stalled, text.Verb(v.Stalled, "stalls", "stall"), failed))
 	if v.Broken > 0 {
 		w.row("Skipped", fmt.Sprintf("%d whose events can't be folded; `waybill verify` says why", v.Broken))
 	}

@@ -67,6 +67,17 @@ func session(t *testing.T, p page) (blocks []sessionBlock) {
 	return blocks
 }
 
+// submittedID is the id of a task in a command that submits it, as a flag or in JSON.
+var submittedID = regexp.MustCompile(`(?:\bwaybill submit .*--id |\{"id":")([^\s"]+)`)
+
+// submittedIDs returns the ids of the tasks that a command submits.
+func submittedIDs(command string) (ids []string) {
+	for _, m := range submittedID.FindAllStringSubmatch(command, -1) {
+		ids = append(ids, m[1])
+	}
+	return ids
+}
+
 // continues reports whether a command continues in the next line.
 func continues(line string) bool { return strings.HasSuffix(line, `\`) || strings.HasSuffix(line, "|") }
 
@@ -235,9 +246,18 @@ func TestSessions(t *testing.T) {
 			t.Errorf("%d commands found: the test proves nothing", commands.Load())
 		}
 	})
+	submittedBy := map[string]string{} // the page that submits a task, by its id
 	for _, name := range pages(t) {
 		p := readPage(t, name)
 		blocks := session(t, p)
+		for _, x := range slices.Concat(blocks...) {
+			for _, id := range submittedIDs(x.command) {
+				if other := submittedBy[id]; other != "" && other != name {
+					t.Errorf("%s:%d submits %s, as %s does: a reader may follow both on one system", name, x.line, id, other)
+				}
+				submittedBy[id] = name
+			}
+		}
 		if !suite.All(t) {
 			if !slices.Contains(quickPages, name) {
 				continue

@@ -102,7 +102,7 @@ func runRedrive(cmd *cobra.Command, o *redriveOptions, args []string) error {
 	}
 	list, missing := choice.Letters()
 	if len(missing) > 0 {
-		return exit(exitNotFound, "there is no dead letter %s, or it doesn't match the other flags; `waybill deadletters -o json` lists them", missing[0])
+		return exit(exitNotFound, "there is no dead letter %s, or it doesn't match the other flags; `waybill deadletters` lists them", missing[0])
 	}
 	if o.execute {
 		if err := writeLetters(cmd.Context(), l, list, since, intakes); err != nil {
@@ -113,7 +113,7 @@ func runRedrive(cmd *cobra.Command, o *redriveOptions, args []string) error {
 		return []string{strconv.Itoa(int(d.Partition)) + "/" + d.Offset, d.Reason, dash(idText(d.Task)), dash(text.Shorten(d.To, 60)), d.Done, dash(text.Shorten(d.Why, 160))}
 	})
 	if n := redrive.CountRefused(list); err == nil && o.execute && len(named) > 0 && n > 0 {
-		return exit(exitRefused, "%d of %d named dead letters can't be written again; the column WHY gives each reason", n, len(list))
+		return exit(exitRefused, "%d of %s can't be written again; the column WHY gives each reason", n, text.Count(len(list), "named dead letter"))
 	}
 	return err
 }
@@ -122,7 +122,7 @@ func parsePositions(args []string) (named []redrive.Position, err error) {
 	for _, arg := range args {
 		at, err := redrive.ParsePosition(arg)
 		if err != nil {
-			return nil, usage("%w; `waybill deadletters -o json` shows them", err)
+			return nil, usage("%w; `waybill deadletters` shows them", err)
 		}
 		named = append(named, at)
 	}

@@ -79,7 +79,7 @@ func newScheduleApply() *cobra.Command {
 		Short: "Write schedules to the log",
 		Long: `Write schedules to the log: all or none. All files are checked first. An existing schedule with the same name is
 replaced. If its rule (cron, every, zone) is unchanged, it continues where it was; otherwise instants count from now
-on. A paused schedule stays paused.`,
+on. A paused schedule stays paused. A schedule may name a workflow that isn't applied yet: a note says so.`,
 		Example: `  waybill schedule apply docs/examples/reminder/monday.schedule.yaml`,
 		Args:    atLeastOneFile,
 		RunE: func(cmd *cobra.Command, files []string) error {
@@ -289,7 +289,7 @@ time of the request.`,
 					if o.Task == "" {
 						return nil // the error says it
 					}
-					_, err := fmt.Fprintf(out, "task %s will be started; `waybill task get %s` shows what becomes of it\n", o.Task, o.Task)
+					_, err := fmt.Fprintf(out, "submitted task %s; `waybill task wait %s` shows how it ends, or why it is refused\n", o.Task, o.Task)
 					return err
 				})
 				if err == nil && o.Task == "" {

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/text"
 )
 
 // idArguments checks task ids that are given as arguments. It drops repeated ones.
@@ -49,5 +50,5 @@ func eachTask(ids []string, ask func(id string) error) (missing, err error) {
 	case 1:
 		return absent[0], nil
 	}
-	return exit(exitNotFound, "%w; and %d more of the %d tasks weren't found", absent[0], len(absent)-1, len(ids)), nil
+	return exit(exitNotFound, "%w; and %d more of the %d tasks %s found", absent[0], len(absent)-1, len(ids), text.Verb(len(absent)-1, "wasn't", "weren't")), nil
 }

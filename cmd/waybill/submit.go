@@ -217,7 +217,9 @@ func (o *submitOptions) fromFlags(idGiven bool) ([]*logclient.Submission, error)
 		}
 		s.ID = id.String()
 	}
+	flag := "--input"
 	if file, ok := strings.CutPrefix(o.input, "@"); ok {
+		flag += " " + o.input
 		body, err := os.ReadFile(file)
 		if err != nil {
 			return nil, exit(exitUsage, "--input: %w", err)
@@ -225,7 +227,7 @@ func (o *submitOptions) fromFlags(idGiven bool) ([]*logclient.Submission, error)
 		s.Input = trimBOM(body)
 	}
 	if err := events.CheckJSON(s.Input); err != nil {
-		return nil, usage("--input: %v: %s", err, text.Shorten(string(s.Input), 60))
+		return nil, usage("%s: %v: %s", flag, err, text.Shorten(string(s.Input), 60))
 	}
 	if o.completeBy != "" {
 		by, err := events.ParseInstant(o.completeBy)
@@ -269,7 +271,7 @@ func send(ctx context.Context, l *logbook, subs []*logclient.Submission, w *subm
 	case err != nil:
 		return err
 	case first != nil:
-		return fmt.Errorf("%d of %d submissions acknowledged; submit the same again: a submission that exists already won't run twice: %w", acknowledged, len(subs), first)
+		return fmt.Errorf("%d of %s acknowledged; submit the same again: a submission that exists already won't run twice: %w", acknowledged, text.Count(len(subs), "submission"), first)
 	}
 	return nil
 }

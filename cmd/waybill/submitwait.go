@@ -11,6 +11,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/logclient"
+	"github.com/waybill-run/waybill/internal/text"
 )
 
 // submissionWaiter waits for the tasks of submissions.
@@ -139,7 +140,7 @@ func (o *submitOptions) waitFor(cmd *cobra.Command, l *logbook, w *submissionWai
 	warnUnreadable(cmd.ErrOrStderr(), w.unreadable, func(id string) bool { return w.tasks[id].state != "" })
 	switch {
 	case err != nil && ctx.Err() != nil && cmd.Context().Err() == nil:
-		return exit(exitTimeout, "%d of %d tasks have not ended within %s; they continue: `waybill task wait ID`, or submit the same again with --wait", w.open(), len(w.tasks), o.timeout)
+		return exit(exitTimeout, "%d of %s %s not ended within %s, and will continue: `waybill task wait ID`, or submit the same again with --wait", w.open(), text.Count(len(w.tasks), "task"), text.Verb(w.open(), "has", "have"), o.timeout)
 	case err != nil:
 		return err
 	}
@@ -149,12 +150,15 @@ func (o *submitOptions) waitFor(cmd *cobra.Command, l *logbook, w *submissionWai
 // exitError returns the error, with its exit code, for the states of all awaited tasks.
 func (w *submissionWaiter) exitError() error {
 	var refused, failed, undone int
+	held := "" // the first of the held tasks, by their ids
 	for id, a := range w.tasks {
 		switch {
 		case a.refused != "":
 			refused++
 		case w.unreadable[id] != nil || stateExitCode(a.state) == exitError:
-			failed++
+			if failed++; held == "" || id < held {
+				held = id
+			}
 		case stateExitCode(a.state) == exitUndone:
 			undone++
 		}
@@ -162,11 +166,11 @@ func (w *submissionWaiter) exitError() error {
 	n := len(w.tasks)
 	switch {
 	case refused > 0:
-		return exit(exitRefused, "%d of %d submissions refused; `waybill deadletters` lists them", refused, n)
+		return exit(exitRefused, "%d of %s refused; `waybill deadletters` lists them", refused, text.Count(n, "submission"))
 	case failed > 0:
-		return exit(exitError, "%d of %d tasks held; see `waybill timeline ID`, then resubmit, undo or release", failed, n)
+		return exit(exitError, "%d of %s held; `waybill task why %s` says why; then resubmit, undo or release", failed, text.Count(n, "task"), printable(held))
 	case undone > 0:
-		return exit(exitUndone, "%d of %d tasks undone or cancelled", undone, n)
+		return exit(exitUndone, "%d of %s undone or cancelled", undone, text.Count(n, "task"))
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ const (
 )
 
 // optionalColumns may be left out of a table that is too wide, the first one first. JSON output has them.
-var optionalColumns = []string{"INSTANCE", "FAILURES", "OFFSET", "UPDATED", "OPERATION", "LEFT", "+", "ENDED", "WAIT", "STARTED"}
+var optionalColumns = []string{"INSTANCE", "FAILURES", "OFFSET", "UPDATED", "OPERATION", "LEFT", "+", "ENDED", "WAIT", "STARTED", "SIZE", "ORIGIN"}
 
 // fitTable returns rows that fit a width. The first one is the head. now tells which dates are those of today.
 func fitTable(rows [][]string, width int, now time.Time) [][]string {
@@ -126,7 +126,7 @@ func coloured() bool { return os.Getenv("NO_COLOR") == "" }
 
 // The colours of states and of the events that tell them, as parameters of SGR. Other states have none.
 var stateColours = map[string]string{
-	"held": "1;31", "failed": "31", "undoing": "33", "undone": "33", "waiting": "33",
+	"held": "1;31", "failed": "31", "in error": "31", "undoing": "33", "undone": "33", "waiting": "33",
 	string(events.StateProcessing): "36", string(events.StepRunning): "36",
 	string(events.StateProcessed): "32", string(events.StepCompleted): "32",
 	string(events.StateCancelled): "90", string(events.StepSkipped): "90",

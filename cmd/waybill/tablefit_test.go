@@ -31,6 +31,11 @@ func TestFitTable(t *testing.T) {
 	if got := fitTable(rows, 80, now); got[1][3] != "04:58:28Z" || strings.Join(got[0], " ") != "ID WORKFLOW STATE SUBMITTED UPDATED ERROR" || !strings.Contains(got[1][0], "…7") {
 		t.Errorf("%q", got)
 	}
+	letters := [][]string{strings.Fields("DEADLETTER AT REASON ORIGIN KEY SIZE DETAIL"),
+		{"11/1234567", "2026-11-26 04:58:28Z", "unknown_workflow", "waybill.tasks/7/0", "order-7", "68", "no workflow \"checkout\"; apply it"}}
+	if got := fitTable(letters, 80, now); tableWidth(got) > 80 || got[1][0] != "11/1234567" {
+		t.Errorf("what a redrive takes is cut: %q", got)
+	}
 	if rows[1][4] != "2026-11-26 04:58:28Z" || len(rows[0]) != 7 {
 		t.Errorf("the rows were changed: %q", rows)
 	}

@@ -211,7 +211,7 @@ func predictionText(p *consoleapi.Prediction) string {
 	if len(p.Unknown) > 0 {
 		note = ", none of " + strings.Join(p.Unknown, ", ")
 	}
-	return fmt.Sprintf("%s %s, by %s (%d samples%s)", verdict, tableTime(p.EndsAt), strings.Join(p.CriticalPath, ", "), p.Samples, note)
+	return fmt.Sprintf("%s %s, by %s (%s%s)", verdict, tableTime(p.EndsAt), strings.Join(p.CriticalPath, ", "), text.Count(p.Samples, "sample"), note)
 }
 
 // taskTable prints one task.
@@ -255,12 +255,12 @@ func taskTable(out io.Writer, v events.TaskView) error {
 	for _, s := range v.Steps {
 		undo, failed := "-", s.Error
 		if s.Undo != nil {
-			undo = fmt.Sprintf("%s (attempt %d)", stateText(s.Undo.State), s.Undo.Attempt)
+			undo = fmt.Sprintf("%s (attempt %d)", stepStateText(v.State, s.Undo.State), s.Undo.Attempt)
 			if s.Undo.Error != nil {
 				failed = s.Undo.Error
 			}
 		}
-		w.row(s.ID, stateText(s.State), strconv.Itoa(s.Attempt), strconv.Itoa(s.FailureCount), s.Agent, s.Operation,
+		w.row(s.ID, stepStateText(v.State, s.State), strconv.Itoa(s.Attempt), strconv.Itoa(s.FailureCount), s.Agent, s.Operation,
 			tableTime(s.StartedAt), tableTime(s.EndedAt), undo, text.Shorten(errorText(failed), 60))
 	}
 	return w.Flush()

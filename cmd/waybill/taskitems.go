@@ -95,7 +95,7 @@ func itemsText(x *events.ItemsView) string {
 	for _, n := range []struct {
 		count int
 		state string
-	}{{x.Count - x.Running - x.Completed - x.Failed - x.Undoing - x.Undone, "wait"}, {x.Running, "run"}, {x.Completed, "completed"}, {x.Failed, "failed"},
+	}{{x.Count - x.Running - x.Completed - x.Failed - x.Undoing - x.Undone, "waiting"}, {x.Running, "running"}, {x.Completed, "completed"}, {x.Failed, "failed"},
 		{x.Undoing, "being undone"}, {x.Undone, "undone"}, {x.Held, "of these held"}} {
 		if n.count > 0 {
 			says += fmt.Sprintf(", %d %s", n.count, n.state)

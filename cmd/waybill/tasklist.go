@@ -15,6 +15,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/consoleapi"
+	"github.com/waybill-run/waybill/internal/text"
 )
 
 type taskListOptions struct {
@@ -155,7 +156,7 @@ func (o *taskListOptions) ask(cmd *cobra.Command, c *apiClient, from time.Time) 
 		if o.idPrefix != "" {
 			order = "the first by id"
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "%d tasks, %s; --limit 0 shows all\n", len(list), order)
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s, %s; --limit 0 shows all\n", text.Count(len(list), "task"), order)
 	}
 	if o.format == formatTable {
 		warnStopped(cmd.ErrOrStderr(), list)

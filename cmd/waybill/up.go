@@ -116,7 +116,7 @@ func (o *upOptions) run(cmd *cobra.Command, lo local.Options) error {
 			return err
 		}
 		if o.metricsListen != "" {
-			addr, err := lo.Metrics.Serve(serving, o.metricsListen, lo.Log)
+			addr, err := lo.Metrics.Serve(serving, o.metricsListen, sys.Log)
 			if err != nil {
 				return err
 			}
@@ -125,7 +125,7 @@ func (o *upOptions) run(cmd *cobra.Command, lo local.Options) error {
 		sys.Broker.Open()
 		o.printStarted(cmd.OutOrStdout(), sys)
 		if o.rate > 0 {
-			t := &demo.Trickle{Namespace: sys.Kafka.Namespace, Send: sys.Producer.Send, Rate: o.rate, Begin: time.Now(), Log: lo.Log}
+			t := &demo.Trickle{Namespace: sys.Kafka.Namespace, Send: sys.Producer.Send, Rate: o.rate, Begin: time.Now(), Log: sys.Log}
 			trickle.Go(func() { t.Run(trickling) })
 		}
 		return nil

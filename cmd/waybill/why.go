@@ -184,7 +184,7 @@ func itemsRows(w *table, x *replay.ItemsWhy, of string) {
 	if x.Held > 0 {
 		held = fmt.Sprintf(" (%d held)", x.Held)
 	}
-	w.row("Items", fmt.Sprintf("%s%s: %d wait, %d run%s, %d completed, %d failed", text.Count(x.Count, "item"), of, x.Waiting, x.Running, held, x.Completed, x.Failed))
+	w.row("Items", fmt.Sprintf("%s%s: %d waiting, %d running%s, %d completed, %d failed", text.Count(x.Count, "item"), of, x.Waiting, x.Running, held, x.Completed, x.Failed))
 	for _, e := range x.Errors {
 		example := fmt.Sprintf("item %d", e.Item)
 		if e.Task != "" {

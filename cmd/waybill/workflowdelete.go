@@ -13,6 +13,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/registry"
+	"github.com/waybill-run/waybill/internal/text"
 )
 
 // openNamed bounds the open tasks that are listed if a definition can't be deleted.
@@ -130,7 +131,7 @@ func refuseIfUsed(cmd *cobra.Command, l *logbook, name string, version int) erro
 			ids = append(ids, idText(open[i].ID))
 		}
 		slices.Sort(ids)
-		return exit(exitRefused, "%d open tasks use %s/%d (%s): migrate them, or delete it when they have ended; `waybill task list --workflow %s/%d` shows them",
-			len(ids), name, version, strings.Join(ids[:min(len(ids), openNamed)], ", "), name, version)
+		return exit(exitRefused, "%s %s %s/%d (%s): migrate them, or delete it when they have ended; `waybill task list --workflow %s/%d` shows them",
+			text.Count(len(ids), "open task"), text.Verb(len(ids), "uses", "use"), name, version, strings.Join(ids[:min(len(ids), openNamed)], ", "), name, version)
 	})
 }

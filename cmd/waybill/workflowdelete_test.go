@@ -38,7 +38,7 @@ func TestDeletedDefinitionComesBackAsItWas(t *testing.T) {
 		waybill(exitNotFound, "no definition race/2", "workflow", "delete", "race/2", "--yes")
 
 		produce(t, cfg, history(t, cfg.Namespace)[:4]...) // the claim, and an open task
-		waybill(exitRefused, "1 open tasks use pay/1 (good-7)", "workflow", "delete", "pay/1", "--yes")
+		waybill(exitRefused, "1 open task uses pay/1 (good-7)", "workflow", "delete", "pay/1", "--yes")
 		waybill(exitOK, "deleted", "workflow", "delete", "race/1", "--yes")
 		waybill(exitNotFound, "no definition race/1", "workflow", "delete", "race/1", "--yes")
 		produce(t, cfg, registry.Record(cfg.Namespace, events.KeptDefinition(d.Key()), d.Stored())) // as a scheduler does

@@ -6,6 +6,7 @@ import (
 	"crypto/subtle"
 	"fmt"
 	"github.com/waybill-run/waybill/internal/consoleapi"
+	"github.com/waybill-run/waybill/internal/text"
 	"io"
 	"net"
 	"net/http"
@@ -77,7 +78,7 @@ func ParseTokens(in io.Reader) (*Tokens, error) {
 			continue
 		}
 		if len(fields) != 3 {
-			return nil, fmt.Errorf("line %d has %d words; a line is a role (viewer, signaller, submitter, operator or undo_processed), a name, and a token", n, len(fields))
+			return nil, fmt.Errorf("line %d has %s; a line is a role (viewer, signaller, submitter, operator or undo_processed), a name, and a token", n, text.Count(len(fields), "word"))
 		}
 		role, ok := roleNames[fields[0]]
 		if !ok {

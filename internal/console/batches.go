@@ -17,6 +17,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/batch"
 	"github.com/waybill-run/waybill/internal/consoleapi"
+	"github.com/waybill-run/waybill/internal/text"
 	"github.com/waybill-run/waybill/projections"
 )
 
@@ -214,7 +215,7 @@ func (c *call) createBatch(in *createBatchRequest) (*consoleapi.BatchAnswer, err
 		return answer, err
 	}
 	if answer.Selected == 0 {
-		return nil, unprocessable("no selected task allows the command; %d are left out", answer.Left)
+		return nil, unprocessable("no selected task allows the command; %s left out", text.Count(answer.Left, "task"))
 	}
 	if took := float64(len(targets)) / order.Rate; order.Rate > 0 && took > batchPlanMax.Seconds() {
 		return nil, unprocessable("%d tasks at %v a second would take more than %d days: give a higher rate or select fewer tasks", len(targets), order.Rate, int(batchPlanMax.Hours()/24))

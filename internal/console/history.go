@@ -273,8 +273,10 @@ func (c *call) task(in *taskRequest) (*consoleapi.Task, error) {
 		return nil, err
 	}
 	v := &consoleapi.Task{TaskView: task.View(h.owner, h.partition, h.next), ErrorGroup: h.group}
-	if v.Prediction, err = c.predict(h.row, needsOfPlan(task.Plan)); err != nil {
-		return nil, err
+	if !holdsBelow(&v.TaskView) {
+		if v.Prediction, err = c.predict(h.row, needsOfPlan(task.Plan)); err != nil {
+			return nil, err
+		}
 	}
 	if unreadable != nil {
 		v.Unreadable = unreadableOf(unreadable.record, unreadable.why)

@@ -241,6 +241,22 @@ func TestTree(t *testing.T) {
 	problem(t, ask(t, s, http.MethodGet, api+"/tasks/none/tree", ""), http.StatusNotFound)
 }
 
+// TestNoPredictionWhileAnItemIsHeld checks that no end is predicted of a task that can't end without an operator.
+func TestNoPredictionWhileAnItemIsHeld(t *testing.T) {
+	f := newFamily(t, strings.NewReplacer("on_item_error: collect", "on_item_error: fail", "on_error: undo", "on_error: hold").Replace(pickEach))
+	f.agent = silentOn("slow")
+	f.submit("p-0", "pick", `{"items":["a"]}`)
+	f.submit("p-1", "pick", `{"items":["a","slow1"]}`)
+	f.submit("p-2", "pick", `{"items":["bad1"]}`)
+	s := f.console(t, nil)
+	for id, predicted := range map[string]bool{"p-1": true, "p-2": false} {
+		v := get[consoleapi.Task](t, f.recording, s, api+"/tasks/{id}", api+consoleapi.TaskPath(id))
+		if v.State != events.StateProcessing || (v.Prediction != nil) != predicted {
+			t.Errorf("%s is %s, predicted: %+v", id, v.State, v.Prediction)
+		}
+	}
+}
+
 // TestAsOfHidesItems checks that a past instant and the predictions have no tasks of items, except held ones, and that
 // the filter by their parent has all.
 func TestAsOfHidesItems(t *testing.T) {

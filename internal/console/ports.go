@@ -11,6 +11,7 @@ import (
 	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/index"
 	"github.com/waybill-run/waybill/internal/replay"
+	"github.com/waybill-run/waybill/internal/text"
 	"github.com/waybill-run/waybill/projections"
 	"github.com/waybill-run/waybill/workflow"
 )
@@ -131,8 +132,8 @@ type Waiting struct {
 
 // Describe returns a message for users.
 func (w *Waiting) Describe(id string) string {
-	return fmt.Sprintf("task %q has not been consumed by a scheduler yet: its submission waits at %s/%d/%d, behind %d others of its partition; `waybill doctor` shows why",
-		consoleapi.Printable(id), w.Topic, w.Partition, w.Offset, w.Before)
+	return fmt.Sprintf("task %q has not been consumed by a scheduler yet: its submission waits at %s/%d/%d, behind %s of its partition; `waybill doctor` shows why",
+		consoleapi.Printable(id), w.Topic, w.Partition, w.Offset, text.Count(w.Before, "other"))
 }
 
 // Stream delivers new events. One goroutine polls it.

@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -91,6 +92,13 @@ func (c *call) predict(row *events.Summary, needs func(step string) []string) (*
 		return nil, nil
 	}
 	return &consoleapi.Prediction{EndsAt: events.InstantText(p.EndsAt), Misses: p.Misses(row.CompleteBy), CriticalPath: p.Path, Samples: p.Samples, Unknown: p.Unknown}, nil
+}
+
+// holdsBelow reports whether a child or an item of a task is held. Then only an operator decides when the task ends.
+func holdsBelow(v *events.TaskView) bool {
+	return slices.ContainsFunc(v.Steps, func(s events.StepView) bool {
+		return s.Child != nil && s.Child.Held != nil || s.Items != nil && s.Items.Held > 0
+	})
 }
 
 // needsOfPlan returns what each step of a plan needs.

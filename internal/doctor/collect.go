@@ -69,7 +69,7 @@ func (c *Collector) Collect(ctx context.Context) (o *Observation, err error) {
 	if err != nil {
 		return nil, err
 	}
-	o.Deprecated = registry.Deprecated(uses, applied)
+	o.Deprecated, o.Missing = registry.Deprecated(uses, applied), registry.Missing(uses, applied)
 	if o.Intakes, err = intakerun.Views(ctx, c.Admin, c.Namespace); err != nil {
 		return nil, err
 	}

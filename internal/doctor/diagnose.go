@@ -49,6 +49,9 @@ func Diagnose(o *Observation) []Finding {
 	}
 	list = append(list, intakeFindings(o.Intakes)...)
 	list = append(list, scheduleFindings(&o.Schedules)...)
+	for _, use := range o.Missing {
+		list = append(list, Finding{"workflows", Fault, use, "`waybill workflow apply` that workflow, or name another one"})
+	}
 	for _, use := range o.Deprecated {
 		list = append(list, Finding{"workflows", Note, use, "name another version, or none"})
 	}

@@ -86,6 +86,9 @@ func TestDiagnosis(t *testing.T) {
 			o.Deprecated = []string{"schedule s names bill/1, which is deprecated: use cash"}
 		},
 			"workflows note schedule s names bill/1, which is deprecated: use cash"},
+		{"a schedule that names a workflow that isn't applied", func(o *Observation) {
+			o.Missing = []string{"schedule s names bill/1, which isn't applied: its tasks are refused"}
+		}, "workflows fault schedule s names bill/1, which isn't applied: its tasks are refused"},
 		{"no workflow", func(o *Observation) { o.Workflows = nil }, "workflows fault none is applied"},
 		{"no scheduler", func(o *Observation) { o.Scheduler = Group{Lag: 7} }, "scheduler fault none runs: submissions and replies wait in the inboxes, lag 7"},
 		{"partitions without an owner", func(o *Observation) { o.Scheduler.Unowned = []int32{3} }, "scheduler fault partitions [3] have no owner"},

@@ -24,6 +24,7 @@ type Observation struct {
 	Positions  []kafkaadmin.PositionFinding
 	Workflows  []string // usable definitions, NAME/VERSION
 	Deprecated []string // the schedules and intakes that name a deprecated version
+	Missing    []string // the schedules and intakes that name a workflow that isn't applied
 	Intakes    []intake.IntakeStatus
 	Schedules  Schedules
 	Batches    Batches

@@ -176,7 +176,7 @@ func (c *consumer) listener() *schedulerworker.Listener {
 			case groupmember.PositionForeign, groupmember.PositionRolledBack:
 				alert(name, AlertRecreated, fmt.Sprintf("the topic %s was recreated: partition %d is read from its start", at.Topic, at.Partition))
 			case groupmember.PositionTrimmed:
-				alert(name, AlertLost, fmt.Sprintf("%d records of %s/%d were deleted before the intake read them", at.Start-at.Offset, at.Topic, at.Partition))
+				alert(name, AlertLost, fmt.Sprintf("records of %s/%d were deleted before the intake read them: %d", at.Topic, at.Partition, at.Start-at.Offset))
 			case groupmember.PositionCut:
 				alert(name, AlertTruncated, fmt.Sprintf("the log of %s/%d ends at %d, below the position %d: it isn't read; set the group's offset", at.Topic, at.Partition, at.End, at.Offset))
 			}

@@ -79,7 +79,7 @@ func AtEnd(data []byte, i int) error {
 // SyntaxError says that data isn't JSON at byte i.
 func SyntaxError(data []byte, i int) error {
 	if i >= len(data) {
-		return errors.New("JSON ends too early")
+		return fmt.Errorf("JSON ends too early, at byte %d", len(data))
 	}
 	return fmt.Errorf("JSON: unexpected %q at byte %d", data[i], i)
 }

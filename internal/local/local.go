@@ -9,6 +9,7 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/waybill-run/waybill/agent"
@@ -42,8 +43,10 @@ type Options struct {
 type System struct {
 	*instance.Instance
 	Broker  *embedded.Broker
-	Console string // its URL, once the roles are started; empty: none
+	Console string       // its URL, once the roles are started; empty: none
+	Log     *slog.Logger // Options.Log, which is silent once a disk has failed
 	options Options
+	ended   atomic.Bool // a disk has failed
 }
 
 // noBreaker disables circuit breakers. An agent's calls don't leave the process. The demo's services fail for certain
@@ -74,11 +77,18 @@ func Start(ctx context.Context, o Options) (*System, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &System{Broker: broker, options: o}
+	s := newSystem(broker, o)
 	if err := s.prepare(ctx); err != nil {
 		return nil, errors.Join(err, broker.Close())
 	}
 	return s, nil
+}
+
+// newSystem returns a system that isn't prepared.
+func newSystem(broker *embedded.Broker, o Options) *System {
+	s := &System{Broker: broker, options: o}
+	s.Log = slog.New(endingLog{o.Log.Handler(), &s.ended})
+	return s
 }
 
 func (s *System) prepare(ctx context.Context) error {
@@ -99,7 +109,7 @@ func (s *System) prepare(ctx context.Context) error {
 	if _, err := admin.CreateTopics(ctx, topics); err != nil {
 		return fmt.Errorf("create the topics: %w", err)
 	}
-	s.Instance, err = instance.Open(ctx, cfg, instance.Config{Name: "local", DataDir: filepath.Join(o.DataDir, "state"), Metrics: o.Metrics, Log: o.Log, OwnClock: true,
+	s.Instance, err = instance.Open(ctx, cfg, instance.Config{Name: "local", DataDir: filepath.Join(o.DataDir, "state"), Metrics: o.Metrics, Log: s.Log, OwnClock: true,
 		EndProcess: s.endProcess})
 	if err != nil {
 		return err
@@ -168,6 +178,7 @@ const brokerCloseMax = 5 * time.Second
 // endProcess closes the broker before the process ends because a disk failed. A broker that is killed may tear a
 // transaction.
 func (s *System) endProcess(err error) {
+	s.ended.Store(true)
 	closed := make(chan struct{})
 	go func() {
 		_ = s.Broker.Close() // its error is of the same disk

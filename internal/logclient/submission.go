@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/text"
 )
 
 const (
@@ -97,7 +98,7 @@ func ReadSubmissions(in io.Reader, name string, ns events.Namespace, source stri
 		if n > faultsShownMax {
 			faults = append(faults[:faultsShownMax], fmt.Sprintf("and %d more", n-faultsShownMax))
 		}
-		return nil, &InvalidSubmissionsError{fmt.Sprintf("%s: %d lines can't be submitted, so none was; each line is one submission:\n  %s", name, n, strings.Join(faults, "\n  "))}
+		return nil, &InvalidSubmissionsError{fmt.Sprintf("%s: %s can't be submitted, so none was; each line is one submission:\n  %s", name, text.Count(n, "line"), strings.Join(faults, "\n  "))}
 	case len(subs) == 0:
 		return nil, &InvalidSubmissionsError{name + ": it has no submission; each line must be one JSON object"}
 	}

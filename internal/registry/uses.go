@@ -56,6 +56,24 @@ func Deprecated(uses []Use, list []Definition) (notes []string) {
 	return notes
 }
 
+// Missing says which uses name a workflow, or a version, that isn't applied or was deleted.
+func Missing(uses []Use, list []Definition) (notes []string) {
+	for _, u := range uses {
+		applied := slices.ContainsFunc(list, func(d Definition) bool {
+			return d.Workflow == u.Name && (u.Version == 0 || d.Version == u.Version) && !d.Deleted
+		})
+		if applied {
+			continue
+		}
+		name := u.Name
+		if u.Version != 0 {
+			name = events.DefinitionKey(u.Name, u.Version)
+		}
+		notes = append(notes, fmt.Sprintf("%s names %s, which isn't applied: its tasks are refused", u.By, name))
+	}
+	return notes
+}
+
 func usesOfSteps(list []Definition) (uses []Use) {
 	for i := range list {
 		d := list[i].Definition

@@ -30,6 +30,18 @@ func TestUsersOf(t *testing.T) {
 			t.Errorf("%s is used by %q, want %q", what, got, want)
 		}
 	}
+	if notes := Missing(uses, list); len(notes) > 0 {
+		t.Errorf("nothing is missing: %q", notes)
+	}
+	for _, of := range []struct {
+		left []Definition
+		want string
+	}{{nil, "schedule nightly names bill, which isn't applied: its tasks are refused; intake shop names bill/2, which isn't applied: its tasks are refused"},
+		{list[:1], "intake shop names bill/2, which isn't applied: its tasks are refused"}} {
+		if got := strings.Join(Missing(usesOfNamed(named), of.left), "; "); got != of.want {
+			t.Errorf("missing %q, want %q", got, of.want)
+		}
+	}
 	if notes := Deprecated(uses, list); len(notes) > 0 {
 		t.Errorf("nothing is deprecated: %q", notes)
 	}

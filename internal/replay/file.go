@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/text"
 )
 
 // FileVersion is the version of the format of exported files. A reader accepts no other.
@@ -342,7 +343,7 @@ func (e *CutError) Error() string {
 	if e.Had < 0 {
 		return fmt.Sprintf("it was cut off after line %d: the last line, which says how many events there are, is missing, and perhaps others", e.Line)
 	}
-	return fmt.Sprintf("lines are missing: it has %d events, and had %d when it was exported", e.Have, e.Had)
+	return fmt.Sprintf("lines are missing: it has %s, and had %d when it was exported", text.Count(e.Have, "event"), e.Had)
 }
 
 // checkComplete returns a *CutError if the file, which was read to its end, is incomplete.

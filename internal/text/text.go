@@ -24,6 +24,14 @@ func Plural[N ~int | ~int32 | ~int64 | ~uint64](n N, noun string) string {
 	return noun + "s"
 }
 
+// Verb returns the form of a verb that agrees with a number of things: singular of one, else plural.
+func Verb[N ~int | ~int32 | ~int64 | ~uint64](n N, singular, plural string) string {
+	if n == 1 {
+		return singular
+	}
+	return plural
+}
+
 func endsInConsonantY(word string) bool {
 	n := len(word)
 	return n > 1 && word[n-1] == 'y' && !strings.ContainsRune("aeiou", rune(word[n-2]))

@@ -17,6 +17,14 @@ func TestCount(t *testing.T) {
 	}
 }
 
+func TestVerb(t *testing.T) {
+	for n, want := range map[int]string{0: "are", 1: "is", 2: "are"} {
+		if got := Verb(n, "is", "are"); got != want {
+			t.Errorf("%d %s, want %s", n, got, want)
+		}
+	}
+}
+
 func TestList(t *testing.T) {
 	three := []string{"a", "b", "c"}
 	if got := List(three, 3); got != "a, b, c" {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/text"
 )
 
 // compare returns what isn't as the case expects it.
@@ -59,7 +60,7 @@ func unusedOf(c *Case) []string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(c.replies)) {
 		if s := c.replies[name]; s.each == nil && s.used < len(s.list) {
-			all = append(all, fmt.Sprintf("line %d: %d replies of %s, but only %d attempts: remove the others", s.line, len(s.list), name, s.used))
+			all = append(all, fmt.Sprintf("line %d: %s of %s, but only %s: remove the others", s.line, text.Count(len(s.list), "reply"), name, text.Count(s.used, "attempt")))
 		}
 	}
 	for _, a := range c.actions {

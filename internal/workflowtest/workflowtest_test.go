@@ -231,7 +231,7 @@ cases:
 	}
 	r := f.Run(every)[0]
 	all := strings.Join(r.Differences, "\n")
-	if r.Passed || !strings.Contains(all, "line 5: 1 replies of ship, but only 0 attempts") || !strings.Contains(all, "line 7: the task was never held when this undo could come") {
+	if r.Passed || !strings.Contains(all, "line 5: 1 reply of ship, but only 0 attempts") || !strings.Contains(all, "line 7: the task was never held when this undo could come") {
 		t.Errorf("got %s", all)
 	}
 	if err := f.Update([]*Result{r}); err != nil || r.Updated {

@@ -2,7 +2,7 @@
 
 import { useRef, useState } from 'preact/hooks';
 import { Chart } from './chart.js';
-import { countText, durationText } from './format.js';
+import { countText, durationText, numberOf } from './format.js';
 import { html } from './html.js';
 import { useAnswer } from './live.js';
 import { Empty, Loading, Trouble } from './parts.js';
@@ -24,7 +24,7 @@ export function AgentCharts({ marked }) {
     ${!data ? !problem && html`<${Loading} what="the charts" />` : agents.length === 0 ? html`<${Empty}>No request to an agent ended in this time.<//>` : html`
     <div class="charts">${shown.map((a) => html`<${AgentChart} key=${a.agent} of=${a} />`)}</div>
     ${agents.length > shown.length && html`<p><button type="button" onClick=${() => setAll(true)}>Show all ${countText(agents.length)} agents</button></p>`}
-    ${data.left_off > 0 && html`<p class="quiet">${countText(data.left_off)} agents with fewer requests are left out.</p>`}`}</section>`;
+    ${data.left_off > 0 && html`<p class="quiet">${numberOf(data.left_off, 'agent')} with fewer requests left out.</p>`}`}</section>`;
 }
 
 function AgentChart({ of }) {

@@ -1,7 +1,7 @@
 // The whole system at a past instant: counts, and the tasks that were open then.
 
 import { useEffect, useState } from 'preact/hooks';
-import { countText, localText } from './format.js';
+import { countText, localText, numberOf } from './format.js';
 import { html } from './html.js';
 import { useAnswer } from './live.js';
 import { Empty, ErrorText, Incomplete, Instant, Loading, State, Table, Trouble } from './parts.js';
@@ -45,7 +45,7 @@ export function AsOf() {
     ${at && !v && !a.problem && html`<${Loading} what="the system at that instant" />`}
     ${v && html`<${Then} v=${v} filter=${filter} to=${to} />
       <${Table} label="Tasks that were open" columns=${columns} rows=${v.tasks} keyOf=${(t) => t.task.id} none=${filter ? 'No open task matched the filter.' : 'No task was open.'} />
-      <div class="pager"><span class="quiet">${countText(v.matched)} open ${v.matched === 1 ? 'task' : 'tasks'}</span>${pages.length > 1 && html`<button type="button" onClick=${() => setPages(pages.slice(0, -1))}>Newer</button>`}${v.next_page_token && html`<button type="button" onClick=${() => setPages([...pages, v.next_page_token])}>Older</button>`}</div>`}`;
+      <div class="pager"><span class="quiet">${numberOf(v.matched, 'open task')}</span>${pages.length > 1 && html`<button type="button" onClick=${() => setPages(pages.slice(0, -1))}>Newer</button>`}${v.next_page_token && html`<button type="button" onClick=${() => setPages([...pages, v.next_page_token])}>Older</button>`}</div>`}`;
 }
 
 const total = (states) => Object.values(states).reduce((n, k) => n + k, 0);
@@ -57,7 +57,7 @@ function Then({ v, filter, to }) {
       ${v.oldest && html` The oldest was <a href=${taskAddress(v.oldest.task.id, { seq: v.oldest.seq })}>${v.oldest.task.id}</a>, submitted <${Instant} at=${v.oldest.task.submitted_at} />.`}
       ${v.oldest_held && html` The task that had been held the longest: <a href=${taskAddress(v.oldest_held.task.id, { seq: v.oldest_held.seq })}>${v.oldest_held.task.id}</a>, since <${Instant} at=${v.oldest_held.task.updated_at} />.`}</p>
     <${Incomplete} answer=${v} />
-    ${v.unreadable > 0 && html`<p class="problem">${countText(v.unreadable)} tasks have an event that can't be read. They are counted as of the event before it.</p>`}
+    ${v.unreadable > 0 && html`<p class="problem">${numberOf(v.unreadable, 'task')} with an event that can't be read, counted as of the event before it.</p>`}
     ${!v.final && v.incomplete.length === 0 && html`<p class="quiet">This instant is so recent that it can still change.</p>`}
     <ul class="counts">${taskStates.map((s) => html`<li key=${s}><a href=${openStates.includes(s) ? address(['as-of'], { at: v.at, filter: term('state', s) }) : address(['tasks'], { filter: `${term('state', s)} ${term('until', v.at)}` })}
       title=${openStates.includes(s) ? undefined : 'tasks that were submitted before this instant and are in this state now'}><b>${countText(v.states[s] ?? 0)}</b><${State} name=${s} /></a></li>`)}</ul>

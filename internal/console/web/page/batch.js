@@ -4,7 +4,7 @@ import { useEffect, useState } from 'preact/hooks';
 import { post, requestID } from './api.js';
 import { FormDialog, openDialog } from './dialog.js';
 import { html } from './html.js';
-import { countText } from './format.js';
+import { countText, numberOf } from './format.js';
 import { State, TaskLink } from './parts.js';
 import { address, go } from './route.js';
 import { commandTexts } from './texts.js';
@@ -48,5 +48,5 @@ function Order({ command, of }) {
   <//>`;
 }
 
-export const tasksText = (n) => `${countText(n)} ${n === 1 ? 'task' : 'tasks'}`;
+export const tasksText = (n) => numberOf(n, 'task');
 export const batchAddress = (id) => address(['batches', id]);

@@ -1,7 +1,7 @@
 // Tasks that must end soon, the soonest first, with an estimate of whether they will.
 
 import { html } from './html.js';
-import { coarse, countText, durationText } from './format.js';
+import { coarse, countText, durationText, numberOf } from './format.js';
 import { useAnswer } from './live.js';
 import { Incomplete, Instant, Loading, Table, TaskLink, Trouble } from './parts.js';
 import { address, route } from './route.js';
@@ -41,7 +41,7 @@ export function Deadlines() {
       <div class="views" role="group" aria-label="Tasks"><a class="chip" aria-current=${!all ? 'true' : undefined} href=${address(['deadlines'], { within })}>will miss</a><a class="chip" aria-current=${all ? 'true' : undefined} href=${address(['deadlines'], { within, all: true })}>all</a></div></div>
     <${Trouble} text=${p.problem} /><${Incomplete} answer=${p.data} />
     ${!p.data ? !p.problem && html`<${Loading} what="tasks" />` : html`
-      ${p.data.looked_at > 0 && html`<p>${countText(p.data.will_miss)} of the ${countText(p.data.looked_at)} tasks ${p.data.looked_at_all ? '' : 'that must end first '}will probably miss their deadline.${p.data.unpredicted > 0 && ` No estimate for ${countText(p.data.unpredicted)}.`}
+      ${p.data.looked_at > 0 && html`<p>${countText(p.data.will_miss)} of ${numberOf(p.data.looked_at, 'task')} ${p.data.looked_at_all ? '' : 'that must end first '}will probably miss their deadline.${p.data.unpredicted > 0 && ` No estimate for ${countText(p.data.unpredicted)}.`}
         <span class="quiet"> The estimate uses the 95th percentile of each remaining step's durations in the last 7 to 14 days.</span></p>`}
       <${Table} label="Tasks that must end soon" columns=${columns} rows=${p.data.tasks} keyOf=${(t) => t.id} none=${all ? 'No task that is being processed must end within this time.' : 'No task will miss its deadline, as far as that can be estimated.'} />`}`;
 }

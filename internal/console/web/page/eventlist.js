@@ -3,7 +3,7 @@
 import { memo } from './components.js';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { html } from './html.js';
-import { durationText } from './format.js';
+import { durationText, numberOf } from './format.js';
 import { lookOfEvent, summary } from './lines.js';
 import { Icon, Instant, Json } from './parts.js';
 import { taskAddress } from './route.js';
@@ -21,7 +21,7 @@ export function Events({ lines, unreadable, seq, step, clear, id }) {
     if (!next.delete(n)) next.add(n);
     return next;
   });
-  return html`<section><div class="title"><h2>Timeline</h2><span class="quiet">${shown.length} events</span>${step && html`<button type="button" class="chip" onClick=${clear}>step ${step}<span aria-hidden="true">×</span></button>`}</div>
+  return html`<section><div class="title"><h2>Timeline</h2><span class="quiet">${numberOf(shown.length, 'event')}</span>${step && html`<button type="button" class="chip" onClick=${clear}>step ${step}<span aria-hidden="true">×</span></button>`}</div>
     ${unreadable.map((u) => html`<p key=${u.offset} class="problem">The record at ${u.partition}/${u.offset} is unreadable: ${u.error}</p>`)}
     ${shown.length === 0 ? html`<p class="empty">No events.</p>` : html`<div class="table" tabindex="0" role="region" aria-label="Events"><table class="events" data-rows>
       <thead><tr><th scope="col" class="number">Seq</th><th scope="col">At</th><th scope="col" class="number">After</th><th scope="col">Event</th><th scope="col">Step</th><th scope="col" class="number">Took</th><th scope="col">Details</th><th scope="col" class="number">Offset</th></tr></thead>

@@ -62,4 +62,7 @@ export const bytesText = (n) => (n < 1024 ? `${n} bytes` : `${(n / 1024).toFixed
 
 const group = new Intl.NumberFormat('en');
 export const countText = (n) => (n == null ? 'unknown' : group.format(n));
+
+/** A number of things, such as 1 task or 2 tasks. */
+export const numberOf = (n, noun) => `${countText(n)} ${noun}${n === 1 ? '' : 's'}`;
 export const shareText = (n) => (n == null ? '' : `${Math.floor(n * 100)} %`);

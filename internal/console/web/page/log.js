@@ -1,6 +1,7 @@
 // The live tail of the log, with a filter and a pause.
 
 import { useEffect, useRef, useState } from 'preact/hooks';
+import { numberOf } from './format.js';
 import { html } from './html.js';
 import { eventName, lookOfEvent, summary } from './lines.js';
 import { follow, asOf, hasToken } from './live.js';
@@ -52,7 +53,7 @@ export function Log() {
   const shown = lines.filter((l) => words.every((word) => `${l.task ?? ''} ${l.type} ${l.step ?? ''} ${l.data?.text ?? ''}`.toLowerCase().includes(word)));
   return html`<div class="bar"><label>Only events with all of these words<input type="search" data-search value=${text} spellcheck="false" onInput=${(e) => setText(e.target.value)} /></label>
       <button type="button" aria-pressed=${paused} onClick=${resume}>${paused ? `Continue${behind ? ` (${behind} new)` : ''}` : 'Pause'}</button><button type="button" class="quiet" onClick=${() => setLines([])}>Clear</button>
-      <span class="quiet">${shown.length} of the last ${lines.length} events</span></div>
+      <span class="quiet">${shown.length} of the last ${numberOf(lines.length, 'event')}</span></div>
     ${shown.length === 0 ? html`<p class="empty">${lines.length === 0 ? 'No event came since this screen was opened.' : 'No event has these words.'}</p>` : html`<div class="table" tabindex="0" role="region" aria-label="Events"><table class="events log" data-rows>
       <thead><tr><th scope="col">At</th><th scope="col">Task</th><th scope="col">Event</th><th scope="col">Step</th><th scope="col">Details</th><th scope="col" class="number">Offset</th></tr></thead>
       <tbody>${shown.map((l) => html`<${Line} key=${`${l.partition}/${l.offset}`} l=${l} />`)}</tbody></table></div>`}`;

@@ -84,7 +84,7 @@ export function Task({ id }) {
 
 const stateOfStep = (task, id) => {
   const s = task.steps.find((x) => x.id === id);
-  if (s?.undo && s.undo.state !== 'completed') return s.undo.state === 'error' ? 'error' : 'undoing';
+  if (s?.undo && s.undo.state !== 'completed') return s.undo.state === 'error' ? stateOf(task, s.undo) : 'undoing';
   return isChecked(s) ? 'checking' : stateOf(task, s);
 };
 

@@ -2,6 +2,7 @@
 
 import { useState } from 'preact/hooks';
 import { root } from './api.js';
+import { numberOf } from './format.js';
 import { html } from './html.js';
 import { useAnswer, withToken } from './live.js';
 import { askText } from './api.js';
@@ -29,7 +30,7 @@ export function Chain({ path, events }) {
   const [open, setOpen] = useState(false);
   const { data } = useAnswer(events > 0 ? `${path}/chain` : null, {}, { optional: true, every: 60_000, on: (c) => c.more || c.tasks.some((id) => path.endsWith(`/${encodeURIComponent(id)}`)) });
   if (!data) return null;
-  const text = data.unbroken ? `${data.events} events, unbroken` : `${data.faults.length} faults in ${data.events} events`;
+  const text = data.unbroken ? `${numberOf(data.events, 'event')}, unbroken` : `${numberOf(data.faults.length, 'fault')} in ${numberOf(data.events, 'event')}`;
   return html`<span class="chain"><button type="button" class=${`state ${data.unbroken ? 'is-good' : 'is-held'}`} aria-expanded=${open} onClick=${() => setOpen(!open)}><${Icon} name=${data.unbroken ? 'good' : 'held'} />${text}</button>
     ${open && html`<div class="popover"><p>${data.unbroken ? 'Each event has the hash of the one before it, and all hashes match.' : 'The history has faults:'} ${data.unbroken && (data.sealed ? 'The last event has its own checksum.' : 'The last event has no checksum of its own.')}</p>
       ${data.faults.length > 0 && html`<ul>${data.faults.map((f, i) => html`<li key=${i}>${f.promise}${f.seq ? `, event ${f.seq}` : ''}: ${f.what}</li>`)}</ul>`}
@@ -39,7 +40,7 @@ export function Chain({ path, events }) {
 /** Whether an agent is being asked what became of a step's attempt. */
 export const isChecked = (s) => ['running', 'waiting', 'failed', 'pending'].includes(s?.check?.state);
 
-/** The state of a step, by its name in texts.js. */
+/** The state of a step or of its undo, by its name in texts.js. */
 export const stateOf = (task, s) => (s?.state === 'error' && task.state !== 'error' ? 'step error' : s?.state);
 
 /** The last check of a step: whether it is under way, and what it found. */
@@ -49,17 +50,17 @@ const Checked = ({ s }) => s.check && html`<div class="quiet checked">${isChecke
 export function Steps({ task, chosen }) {
   return html`<section><h2 class="sr">Table of the steps</h2><div class="table" tabindex="0" role="region" aria-label="Steps"><table class="steps">
     <thead><tr>${['Step', 'State', 'Attempt', 'Failures', 'Agent', 'Started', 'Ended', 'Undo', 'Error'].map((c) => html`<th key=${c} scope="col" class=${c === 'Attempt' || c === 'Failures' ? 'number' : ''}>${c}</th>`)}</tr></thead>
-    <tbody>${task.steps.map((s) => html`<${Step} key=${s.id} s=${s} state=${stateOf(task, s)} chosen=${chosen === s.id} />`)}</tbody></table></div></section>`;
+    <tbody>${task.steps.map((s) => html`<${Step} key=${s.id} s=${s} state=${stateOf(task, s)} undo=${stateOf(task, s.undo)} chosen=${chosen === s.id} />`)}</tbody></table></div></section>`;
 }
 
-function Step({ s, state, chosen }) {
+function Step({ s, state, undo, chosen }) {
   const data = [['Input', s.input], ['Output', s.output], ['Progress', s.progress], ['Error details', s.error?.details]].filter(([, raw]) => raw != null);
   return html`<tr data-step=${s.id} tabindex="-1" class=${chosen ? 'chosen' : ''}>
     <td class="name">${data.length > 0 ? html`<details><summary>${s.id}</summary>${data.map(([name, raw]) => html`<h3 key=${name}>${name}</h3><${Json} raw=${raw} label=${`${name} of ${s.id}`} />`)}</details>` : s.id}</td>
-    <td><${State} name=${state} /><${Checked} s=${s} /></td><td class="number">${s.attempt || ''}${s.calls ? ` (${s.calls} calls)` : ''}</td><td class="number">${s.failure_count || ''}</td>
+    <td><${State} name=${state} /><${Checked} s=${s} /></td><td class="number">${s.attempt || ''}${s.calls ? ` (${numberOf(s.calls, 'call')})` : ''}</td><td class="number">${s.failure_count || ''}</td>
     <td class="name">${s.agent ? html`<a href=${tasksAddress(term('agent', s.agent))}>${s.agent}</a> ${s.operation}` : s.kind}</td>
     <td><${Instant} at=${s.started_at} exact /></td><td><${Instant} at=${s.ended_at} exact /></td>
-    <td>${s.undo && html`<${State} name=${s.undo.state} />${s.undo.attempt > 1 && ` attempt ${s.undo.attempt}`}`}</td>
+    <td>${s.undo && html`<${State} name=${undo} />${s.undo.attempt > 1 && ` attempt ${s.undo.attempt}`}`}</td>
     <td class="text"><${ErrorText} error=${s.undo?.error ?? s.error} /></td></tr>`;
 }
 

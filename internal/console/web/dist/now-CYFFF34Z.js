@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-4RM2VF45.js";import"./chunk-PJQC2FDE.js";import"./chunk-UJ7IJFT2.js";import"./chunk-4TZLL5QE.js";import"./chunk-2JBCJPPJ.js";import"./chunk-IAP6O5DS.js";import"./chunk-Q4YHBQM5.js";import"./chunk-UHTZOUWE.js";export{a as Now,b as WorkflowCounts};
