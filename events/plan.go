@@ -246,7 +246,7 @@ func decodePlan(raw []byte) (*Plan, error) {
 // checkKinds returns an error for a kind of step that this build doesn't know.
 func (p *Plan) checkKinds() error {
 	for i := range p.Steps {
-		if s := &p.Steps[i]; stepKinds[s.StepKind] == "" {
+		if s := &p.Steps[i]; runningTimers[s.StepKind] == "" {
 			return badValue("plan", "step "+s.ID+" is of kind "+string(s.StepKind)+", which this build doesn't know")
 		}
 	}

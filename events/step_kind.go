@@ -7,8 +7,8 @@ type StepKind string
 // CallStep is the kind of steps that call an operation of an agent. Their facts are those of attempts.
 const CallStep StepKind = ""
 
-// stepKinds are the kinds that this build can fold, with the kind of timer that a running step of each has.
-var stepKinds = map[StepKind]TimerKind{CallStep: TimerAttempt}
+// runningTimers are the kinds that this build can fold, with the kind of timer that a running step of each has.
+var runningTimers = map[StepKind]TimerKind{CallStep: TimerAttempt}
 
 // stepKindFacts are the facts of the registered kinds.
 var stepKindFacts []*factKind
@@ -21,7 +21,7 @@ func registerCallFacts(facts ...*factKind) bool {
 
 // registerStepKind adds a kind and its facts. Its running steps have a timer of TimerStep. The file of the kind calls it.
 func registerStepKind(k StepKind, facts ...*factKind) StepKind {
-	stepKinds[k] = TimerStep
+	runningTimers[k] = TimerStep
 	stepKindFacts = append(stepKindFacts, facts...)
 	knownTexts[string(k)] = string(k)
 	return k

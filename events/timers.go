@@ -154,7 +154,7 @@ func (t *Task) TaskPolicy(due time.Time) *Policy {
 func (t *Task) TimerKind(step int, k Kind) TimerKind {
 	switch t.Run(step, k).State {
 	case StepRunning:
-		return stepKinds[t.Plan.StepKindOf(step, k)]
+		return runningTimers[t.Plan.StepKindOf(step, k)]
 	case StepWaiting:
 		return TimerWaiting
 	default:

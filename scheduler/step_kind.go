@@ -2,10 +2,10 @@ package scheduler
 
 import "github.com/waybill-run/waybill/events"
 
-// stepKind decides what the life of a step of one kind means. Before its start, its needs are done and its condition
+// stepDecider decides what the life of a step of one kind means. Before its start, its needs are done and its condition
 // holds. What is the same for all kinds is in plan.go and decide.go: needs, conditions, ends, holds and undo. An undo is
 // always a call.
-type stepKind interface {
+type stepDecider interface {
 	// start begins a step, if it can begin now. A step that can't stays pending.
 	start(d *decider, i int)
 	// reply applies a reply to the running attempt. Its token is right.
@@ -14,15 +14,15 @@ type stepKind interface {
 	recover(d *decider, i int, r *events.Recovery)
 }
 
-// stepKinds are the kinds by name. Each has a file of its own, which registers it.
-var stepKinds = map[events.StepKind]stepKind{}
+// stepDeciders are the kinds by name. Each has a file of its own, which registers it.
+var stepDeciders = map[events.StepKind]stepDecider{}
 
-func registerStepKind(k events.StepKind, decides stepKind) events.StepKind {
-	stepKinds[k] = decides
+func registerStepKind(k events.StepKind, decides stepDecider) events.StepKind {
+	stepDeciders[k] = decides
 	return k
 }
 
 // kindOf returns what decides about a run of the task.
-func (d *decider) kindOf(i int, k events.Kind) stepKind {
-	return stepKinds[d.Task.Plan.StepKindOf(i, k)]
+func (d *decider) kindOf(i int, k events.Kind) stepDecider {
+	return stepDeciders[d.Task.Plan.StepKindOf(i, k)]
 }

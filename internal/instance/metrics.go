@@ -231,11 +231,10 @@ func (n *Instance) observePartitions(l *scheduler.Listener, status *partitionSta
 	}
 	l.Restored = func(p int32, from scheduler.Source, took time.Duration) {
 		status.restoreEnded(p)
-		m.health.markRestored("scheduler", p)
 		status.setLoading(p, from == scheduler.FromSnapshot)
 		m.health.markRestored("scheduler", p)
 		m.restores.WithLabelValues(string(from)).Observe(took.Seconds())
-		n.log.Debug("partition restored", "role", "scheduler", "partition", p, "from", from, "took", took)
+		n.log.Debug("restore ended", "role", "scheduler", "partition", p, "from", from, "took", took)
 	}
 	l.FinishedLoaded = func(p int32, took time.Duration) {
 		status.setLoading(p, false)

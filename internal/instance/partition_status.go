@@ -82,7 +82,7 @@ func (s *partitionStatus) workerFailed(owner string) {
 	delete(s.workers, owner)
 }
 
-// restoreProgressed implements kafka.RestoreListener.UnderWay.
+// restoreProgressed is the Progress of a logreader.RestoreListener.
 func (s *partitionStatus) restoreProgressed(topic string, p int32, next, end int64, trouble error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
