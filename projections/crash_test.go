@@ -36,7 +36,7 @@ func prefix(seed uint64, next int64, n int) *history {
 // store equals the fold at its offset, isn't below the flushed offset, and continues to the same end.
 func TestCrashLeavesAPrefix(t *testing.T) {
 	t.Parallel()
-	suite.Check(t, func(rt *rapid.T) {
+	rapid.Check(t, suite.Some(t, func(rt *rapid.T) {
 		seed := rapid.Uint64Range(0, 1<<20).Draw(rt, "seed")
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		h := newHistory(seed)
@@ -80,7 +80,7 @@ func TestCrashLeavesAPrefix(t *testing.T) {
 			closeStore(t, s)
 			fs = after
 		}
-	})
+	}))
 }
 
 // TestCrashWhileItIsCreated checks that the directory opens again after a crash at any point of its creation.

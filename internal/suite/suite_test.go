@@ -41,3 +41,33 @@ func TestLeftOutIsRecorded(t *testing.T) {
 		t.Errorf("the file holds %q, want %q; skipped: %v", got, want, skipped)
 	}
 }
+
+// TestSomeChecksFewer checks that plain go test checks the first cases of a property, that one that fails is tried as
+// often as asked for, and that the test is recorded.
+func TestSomeChecksFewer(t *testing.T) {
+	t.Setenv(LeftOutEnv, filepath.Join(t.TempDir(), "left-out"))
+	for env, want := range map[string]int{"": 20, "all": 100} {
+		t.Setenv(Env, env)
+		checked := 0
+		property := Some(t, func(int) { checked++ })
+		for n := range 100 {
+			property(n)
+		}
+		if checked != want {
+			t.Errorf("%s=%q: %d cases, want %d", Env, env, checked, want)
+		}
+	}
+	t.Setenv(Env, "")
+	tried := 0
+	property := Some(t, func(n int) {
+		if tried++; n == 3 {
+			panic("a failure")
+		}
+	})
+	for n := range 10 {
+		func() { defer func() { _ = recover() }(); property(min(n, 3)) }()
+	}
+	if tried != 10 {
+		t.Errorf("%d tries, want 10", tried)
+	}
+}
