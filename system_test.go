@@ -240,7 +240,7 @@ func goBuild(t *testing.T, dir, pkg string) string {
 		t.Fatal(err)
 	}
 	out := filepath.Join(t.TempDir(), "program")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", out, pkg) // takes minutes if nothing is in the build cache
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", out, pkg) // takes minutes if nothing is in the build cache
 	cmd.Dir = dir
 	if said, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go build %s in %s: %v\n%s", pkg, dir, err, said)

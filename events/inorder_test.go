@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // byList is DecodeEvent without the in-order fast path.
@@ -143,13 +145,14 @@ func TestReusedPlanHasTheSameText(t *testing.T) {
 // TestParseInstantAgreesWithTimeParse checks that instants agree with the standard library, from the first to the last
 // year.
 func TestParseInstantAgreesWithTimeParse(t *testing.T) {
+	days := suite.Of(t, 11, 1)
 	at := time.Date(firstYear, 1, 1, 0, 0, 0, 0, time.UTC)
 	for at.Year() < 10_000 {
 		text := at.Format(TimeLayout)
 		if got, ok := parseInstant([]byte(text)); at.Day() <= 28 && (!ok || got != at) {
 			t.Fatalf("%s is read as %s (%v)", text, got, ok)
 		}
-		at = at.AddDate(0, 0, 1).Add(61*time.Minute + 7*time.Second + 13*time.Millisecond).Truncate(time.Millisecond)
+		at = at.AddDate(0, 0, days).Add(61*time.Minute + 7*time.Second + 13*time.Millisecond).Truncate(time.Millisecond)
 	}
 }
 

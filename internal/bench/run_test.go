@@ -121,6 +121,7 @@ func TestRunOfShares(t *testing.T) {
 }
 
 func TestRunAtARate(t *testing.T) {
+	suite.NeedAll(t, "a whole benchmark")
 	t.Parallel()
 	o := small(func(l *Load) { l.Rate, l.Inflight, l.Tasks = 400, 0, 200 })
 	o.NoIndex = true

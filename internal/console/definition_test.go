@@ -13,6 +13,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/consoleapi"
+	"github.com/waybill-run/waybill/internal/suite"
 	"github.com/waybill-run/waybill/workflow"
 )
 
@@ -192,6 +193,7 @@ func TestTaskGraph(t *testing.T) {
 
 // A large graph is folded unless each step is asked for. The drawings that a console keeps are bounded.
 func TestLargeDefinition(t *testing.T) {
+	suite.NeedAll(t, "many drawings of a large workflow")
 	w := newRecording(t)
 	w.definitions = map[string]*workflow.Definition{}
 	for v := 1; v <= drawingsMax+3; v++ {

@@ -30,7 +30,7 @@ func inBubble(t *testing.T, tests string) {
 		t.Fatal(err)
 	}
 	binary := filepath.Join(t.TempDir(), "sim.test")
-	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-tags", "synctests", "-o", binary, ".")
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-tags", "synctests", "-o", binary, ".")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build with -tags synctests: %v\n%s", err, out)
 	}
