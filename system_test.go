@@ -52,6 +52,7 @@ func TestSystem(t *testing.T) {
 // testKill kills all processes except the application's while tasks run. Acknowledged tasks are processed, and the
 // application's calls continue.
 func testKill(t *testing.T, binary string) {
+	suite.NeedAll(t, "a process that is killed")
 	const tasks = 400
 	dir := t.TempDir()
 	s, up := upAt(t, binary, dir, "127.0.0.1:0")

@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // TestSettingsAreWhatIsWritten: a setting has the text in the file: instances 1.10 and 1.1 are different, and 010 isn't
@@ -137,6 +139,7 @@ func before(t *testing.T, path []string, args ...string) (*pflag.FlagSet, error)
 // TestEverySettingIsHonoured: when a command starts, each of its flags has the value of the command line, else of the
 // environment, else of the file.
 func TestEverySettingIsHonoured(t *testing.T) {
+	suite.NeedAll(t, "each setting of each command")
 	tested := 0
 	t.Setenv(profilesVariable, writeFile(t, "profiles.yaml", []byte("a-value: {}\n"))) // the value of --profile
 	eachCommand(newRoot(), nil, func(cmd *cobra.Command, path []string) {

@@ -14,6 +14,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/replay"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // replayAt is the system at an instant by a fold of the whole log (waybill replay --at).
@@ -45,6 +46,7 @@ func asOfPath(at time.Time, more string) string {
 
 // The system at an instant, from the index, is that of a fold of the whole log up to the instant.
 func TestSystemAsOf(t *testing.T) {
+	suite.NeedAll(t, "the folds of a log at many instants")
 	w := newRecording(t)
 	s := w.console(t, nil)
 	opened := 0

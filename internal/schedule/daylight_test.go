@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // zoneOf returns a zone of the database that is linked into the program.
@@ -81,7 +83,7 @@ func TestDaylightSaving(t *testing.T) {
 // TestEachLocalTimeOnce: over two years, a rule that doesn't name every hour has one instant for each date and time that it
 // names, a rule that names every hour has one for each hour of the clock, and the instants only grow.
 func TestEachLocalTimeOnce(t *testing.T) {
-	for _, name := range []string{"Europe/Oslo", "America/New_York", "Australia/Lord_Howe", "Antarctica/Troll", "Africa/Cairo", "UTC"} {
+	for _, name := range []string{"Europe/Oslo", "America/New_York", "Australia/Lord_Howe", "Antarctica/Troll", "Africa/Cairo", "UTC"}[:suite.Of(t, 1, 6)] {
 		zone := zoneOf(t, name)
 		from, to := time.Date(2026, 1, 1, 0, 0, 0, 0, zone), time.Date(2028, 1, 1, 0, 0, 0, 0, zone)
 		days := int(to.Sub(from).Round(24*time.Hour) / (24 * time.Hour))
@@ -109,7 +111,7 @@ func TestEachLocalTimeOnce(t *testing.T) {
 
 // TestNextIsTheFirst: the next instant is the first one that a search minute by minute finds, around each change.
 func TestNextIsTheFirst(t *testing.T) {
-	for _, name := range []string{"Europe/Oslo", "America/New_York", "Australia/Lord_Howe"} {
+	for _, name := range []string{"Europe/Oslo", "America/New_York", "Australia/Lord_Howe"}[:suite.Of(t, 1, 3)] {
 		zone := zoneOf(t, name)
 		for _, rule := range []string{"30 2 * * *", "*/20 1-3 * * *", "15 * * * *", "0 9 * * mon", "5 2 29 2 *", "0 0 1 * *", "0 3 13 * fri"} {
 			c := cronOf(t, rule)
