@@ -252,7 +252,7 @@ func (n *Instance) observePartitions(l *scheduler.Listener, status *partitionSta
 	}
 }
 
-// admission tells that a worker pauses submissions, or takes them again.
+// logAdmission reports that a worker pauses submissions, or accepts them again.
 func (n *Instance) logAdmission(owner string, open bool, counted int, busiest []string) {
 	if open {
 		n.metrics.submissionsPaused.Dec()
