@@ -38,7 +38,7 @@ func namedOnThePage(t *testing.T, b *browser, page, script string) {
 	commandOnThePage(b, "[aria-label='pause shop']")
 	b.awaitText("shop is paused.")
 	b.awaitElement("tr[data-key=shop] .is-waiting")
-	if found := b.violations(script); found != "" {
+	if found := b.violations(script, allRules); found != "" {
 		t.Errorf("commands to schedules and intakes:\n%s", found)
 	}
 	b.click("tr[data-key=shop] a[data-open]")
@@ -51,13 +51,13 @@ func migrateOnThePage(t *testing.T, b *browser, page, script string) {
 	b.load(page + "#/workflows/checkout/2")
 	b.click("[data-migrate]")
 	b.await("document.querySelector('dialog [aria-label=Preview]')?.innerText.includes('checkout/1')")
-	if found := b.violations(script); found != "" {
+	if found := b.violations(script, allRules); found != "" {
 		t.Errorf("the dialog of a migration:\n%s", found)
 	}
 	b.click("dialog [data-send]")
 	b.await("location.hash.startsWith('#/batches/') && document.querySelector('main tr[data-key=held-1]') && document.querySelector('[data-execute][aria-disabled=false]')")
 	b.awaitText("1 task would be migrated. 0 tasks would be refused.")
-	if found := b.violations(script); found != "" {
+	if found := b.violations(script, allRules); found != "" {
 		t.Errorf("a dry run of a migration:\n%s", found)
 	}
 	commandOnThePage(b, "[data-execute]")

@@ -89,7 +89,7 @@ func TestViewPage(t *testing.T) {
 			b.load("about:blank")
 			b.load(page + "/" + s.address)
 			b.await(s.shown)
-			if found := b.violations(script); found != "" {
+			if found := b.violations(script, m.rules); found != "" {
 				t.Errorf("%s, %s:\n%s", s.name, m.name, found)
 			}
 			wide, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool]("document.documentElement.scrollWidth > innerWidth"))
@@ -108,7 +108,7 @@ func TestViewPage(t *testing.T) {
 	b.click("[data-run]")
 	b.await("document.querySelector('.courses .parts')?.innerText.includes('mail')")
 	b.await("document.querySelector('.outcome')?.innerText.includes('1 answer is assumed')")
-	if found := b.violations(script); found != "" {
+	if found := b.violations(script, allRules); found != "" {
 		t.Errorf("fork:\n%s", found)
 	}
 	b.keepPicture("fork of a file.png")
