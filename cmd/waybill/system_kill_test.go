@@ -7,12 +7,12 @@ import (
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
-// TestUpKilledInTheMiddle kills `up` with kill -9 amid 2,000 tasks, restarts it, and submits the same file again. Each
+// TestUpKilledInTheMiddle kills `up` with kill -9 amid 1,000 tasks, restarts it, and submits the same file again. Each
 // task ends exactly once.
 func TestUpKilledInTheMiddle(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()
-	const tasks = 2000
+	const tasks = 1000
 	orders := unattended(demo.Orders(tasks, 3, true))
 	file := ordersFile(t, orders, "quick")
 	u := startUpProcess(t, "--demo", "--workflow", quickWorkflow(t, "quick", "undo", callAttempts))

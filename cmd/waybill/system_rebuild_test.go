@@ -28,7 +28,7 @@ import (
 func TestStateOfRolesLost(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()
-	const tasks = 1000
+	const tasks = 500
 	b := kafkatest.Kafka(t)
 	s := onBroker(t, b, quickWorkflow(t, "quick", "undo", httpAttempts))
 	shop := openShop(t, func(w http.ResponseWriter, r *http.Request) bool {
@@ -81,7 +81,7 @@ func TestStateOfRolesLost(t *testing.T) {
 func TestStateOfUpLost(t *testing.T) {
 	suite.NeedAll(t, "processes that are started, stopped and killed")
 	t.Parallel()
-	const tasks = 1000
+	const tasks = 500
 	u := startUpProcess(t, "--demo", "--workflow", quickWorkflow(t, "quick", "undo", callAttempts))
 	orders := unattended(demo.Orders(tasks, 10, true))
 	file := ordersFile(t, orders, "quick")

@@ -140,7 +140,7 @@ version: 1
 complete_within: 2h
 on_error: %s
 defaults:
-  complete_within: 3s
+  complete_within: 10s
   retry: {max_attempts: %d, backoff: 50ms, factor: 2, max: 400ms, cool_down: 1s}
 steps:
   reserve:

@@ -20,7 +20,7 @@ var figures = flag.Bool("figures", false, "measure with as many kills as a perce
 
 const (
 	figureKills = 20                    // of each kind, with -figures
-	figureEvery = 20 * time.Millisecond // between submissions, so that each partition has work
+	figureEvery = 20 * time.Millisecond // between submissions, with -figures: how exact a time is
 	settleFor   = 300 * time.Millisecond
 )
 
@@ -86,11 +86,11 @@ func (s *takeover) run() {
 	}
 	old := s.successor()
 	s.awaitMembers(s.kind, suite.Patience, old.spec.Name)
-	s.load.begin(s.t, figureEvery)
-	kills := 1
+	kills, every := 1, submitEvery
 	if *figures {
-		kills = figureKills
+		kills, every = figureKills, figureEvery
 	}
+	s.load.begin(s.t, every)
 	for range kills {
 		young := s.successor()
 		s.measureExit(old, s.awaitBoth(old, young))
