@@ -19,13 +19,13 @@ import (
 )
 
 var (
-	graphsFlag = flag.Int("graphs", 0, "how many random graphs TestRandomHistories plays; 0: 10000 with WAYBILL_TEST=all, else fewer")
+	graphsFlag = flag.Int("graphs", 0, "how many random graphs TestRandomHistories plays; 0: 4000 with WAYBILL_TEST=all, else fewer")
 	seedFlag   = flag.Uint64("seed", 0, "the seed of the first random graph, the next has the next; 0: firstSeed")
 )
 
 const (
-	graphsByDefault = 10_000 // one minute of one processor
-	graphsWhenQuick = 200
+	graphsByDefault = 4000 // one minute of one processor
+	graphsWhenQuick = 100
 	graphsWhenRaced = 600
 	// firstSeed is that of each run: a change isn't refused for a history that it has nothing to do with. -seed
 	// $RANDOM$RANDOM looks for new ones.

@@ -16,7 +16,10 @@ import (
 // TestSeeds builds these tests with the tag synctests and runs them. With the tag, the locks of franz-go are channels.
 // In a bubble, virtual time stops while a goroutine waits for a mutex, and the client holds some of its mutexes until a
 // response arrives.
-func TestSeeds(t *testing.T) { inBubble(t, "^TestSeeds$") }
+func TestSeeds(t *testing.T) {
+	suite.NeedAll(t, "a simulated system")
+	inBubble(t, "^TestSeeds$")
+}
 
 // TestFlow runs in the same way.
 func TestFlow(t *testing.T) {
