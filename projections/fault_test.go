@@ -270,7 +270,7 @@ func TestFlippedByteEndsTheProcess(t *testing.T) {
 	rs := newHistory(4).records(1200)
 	corrupt := 0
 	files := []string{".sst", ".blob", "MANIFEST", "identity.json"}
-	flips := suite.Of(t, 20, 80)
+	flips := suite.Of(t, 10, 80)
 	for seed := range uint64(flips) {
 		rnd := rand.New(rand.NewPCG(seed, 5))
 		fs := vfs.NewMem()

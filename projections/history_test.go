@@ -35,10 +35,10 @@ type history struct {
 
 const testPartition = 2
 
-// seeds returns the number of random histories to try, of n: see oneIn. Plain go test tries an eighth.
+// seeds returns the number of random histories to try, of n: see oneIn. Plain go test tries a sixteenth.
 func seeds(t testing.TB, n uint64) uint64 {
 	t.Helper()
-	few := uint64(suite.Of(t, 8, 1)) * oneIn
+	few := uint64(suite.Of(t, 16, 1)) * oneIn
 	return (n + few - 1) / few
 }
 

@@ -18,7 +18,7 @@ import (
 
 const (
 	flowGraphs        = 500
-	flowGraphsQuick   = 60
+	flowGraphsQuick   = 30
 	graphsPerScenario = 10 // graphs per scenario
 	flowMoves         = 60
 	flowPartitions    = 2

@@ -19,6 +19,7 @@ import (
 // TestKcatSubmitsToUp submits to `waybill up` with kcat: bare JSON, with and without a key, and with kcat's own
 // partitioner. It reads the notifications in reply_to with kcat.
 func TestKcatSubmitsToUp(t *testing.T) {
+	suite.NeedAll(t, "kcat")
 	t.Parallel()
 	u := startUpProcess(t, "--demo")
 	seen := observe(t, &u.system)

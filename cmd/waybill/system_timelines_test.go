@@ -11,6 +11,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/demo"
 	"github.com/waybill-run/waybill/internal/kafkatest"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // attemptsOfKilled is more than a busy machine takes for a step while schedulers are killed: each attempt has 3 s.
@@ -19,6 +20,7 @@ const attemptsOfKilled = 50
 // TestTimelinesAfterKilledSchedulers kills schedulers ten times under load, amid transactions. For every task, a
 // console then shows what kcat reads as committed: the timeline, the state, and why the task is in that state.
 func TestTimelinesAfterKilledSchedulers(t *testing.T) {
+	suite.NeedAll(t, "processes that are killed")
 	t.Parallel()
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		t.Parallel()

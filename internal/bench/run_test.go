@@ -68,6 +68,9 @@ func TestRunAndFloor(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if change != nil {
+				suite.NeedAll(t, "further benchmarks")
+			}
 			t.Parallel()
 			o := small(change)
 			o.Floor = true
@@ -137,6 +140,7 @@ func TestRunAtARate(t *testing.T) {
 
 // TestBrokenLogGivesNoResult: a corrupted log gives no result.
 func TestBrokenLogGivesNoResult(t *testing.T) {
+	suite.NeedAll(t, "whole benchmarks")
 	t.Parallel()
 	for name, corruption := range map[string]func(*events.Record){
 		"changed": func(r *events.Record) { r.Value = bytes.Replace(r.Value, []byte(`"total"`), []byte(`"Total"`), 1) },

@@ -97,6 +97,7 @@ func checkOldestHeld(t *testing.T, got *consoleapi.SystemAsOf) {
 
 // Pages of open tasks have each matching task once. An instant that is kept needs no event.
 func TestSystemAsOfPages(t *testing.T) {
+	t.Parallel()
 	w := newRecording(t)
 	s := w.console(t, nil)
 	at := slices.MaxFunc(w.instantsOf(12), func(a, b time.Time) int { return cmp.Compare(len(w.replayAt(a).Tasks), len(w.replayAt(b).Tasks)) })
@@ -137,6 +138,7 @@ func TestSystemAsOfPages(t *testing.T) {
 
 // What a console doesn't compute is refused, with what to do.
 func TestSystemAsOfRefuses(t *testing.T) {
+	t.Parallel()
 	w := newRecording(t)
 	s := w.console(t, nil)
 	c := s.Config.Handler.(*Console)

@@ -127,6 +127,7 @@ func (w *recording) largeDeadletters(n int) {
 
 // Large dead letters are returned in pages below the limit, and none is missing.
 func TestLargeDeadletters(t *testing.T) {
+	t.Parallel()
 	w := newRecording(t)
 	s := w.console(t, nil)
 	const n = 25
@@ -191,6 +192,7 @@ func TestTopicReadsAreBounded(t *testing.T) {
 
 // A client that doesn't read its response doesn't delay others.
 func TestAnswerThatNobodyTakes(t *testing.T) {
+	t.Parallel()
 	w := newRecording(t)
 	w.within.write = time.Second
 	s := w.console(t, nil)

@@ -15,6 +15,7 @@ import (
 // TestRecentIsThePage: a list from what is known is the one that is read from the topic: with each bound, reason and page,
 // and with what became of each dead letter.
 func TestRecentIsThePage(t *testing.T) {
+	t.Parallel()
 	w := newRecording(t)
 	w.other["waybill.deadletters"] = nil
 	s := w.console(t, nil)
@@ -50,6 +51,7 @@ func letterAt(p int32, offset int64, at time.Time, size int) events.Record {
 // TestRecentIsBounded: the oldest records are forgotten, and lists that need them are read from the topic; of the others
 // the newest are whole.
 func TestRecentIsBounded(t *testing.T) {
+	t.Parallel()
 	start := time.UnixMilli(1_000_000)
 	var k recentRecords
 	for i := range int64(3 * recentMax) {

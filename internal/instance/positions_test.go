@@ -276,6 +276,7 @@ func (l *positionsLog) run() (stop func()) {
 // TestRecreatedInboxes: each inbox is deleted and created again while a scheduler runs. All records of the new topic
 // are processed from the first one on, although their offsets are below those that the log has.
 func TestRecreatedInboxes(t *testing.T) {
+	suite.NeedAll(t, "kcat")
 	t.Parallel() // it mostly waits
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		l := newPositionsLog(t, b)
@@ -311,6 +312,7 @@ func TestRecreatedInboxes(t *testing.T) {
 // TestGroupResetByAnOperator: while no scheduler runs and orders wait, the group's offsets are set or deleted. No order
 // is skipped, and none is processed twice.
 func TestGroupResetByAnOperator(t *testing.T) {
+	suite.NeedAll(t, "kcat")
 	t.Parallel() // it mostly waits
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		l := newPositionsLog(t, b)

@@ -8,6 +8,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	kafkatest.RunParallel(suite.Flag(4, 1)) // on embedded brokers, these tests mostly wait
+	kafkatest.RunParallel(suite.Flag(8, 1)) // on embedded brokers, these tests mostly wait
 	kafkatest.Main(m)
 }

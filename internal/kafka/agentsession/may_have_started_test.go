@@ -60,6 +60,7 @@ func TestInheritedIsWhatWasThereWhenThePartitionCame(t *testing.T) {
 // TestInheritedWhileItIsNotKnown checks that MayHaveStarted is true for every request while the end of the partition at
 // its assignment is unknown.
 func TestInheritedWhileItIsNotKnown(t *testing.T) {
+	t.Parallel() // it mostly waits
 	b := kafkatest.Embedded(t)
 	r := newRequests(t, b, 1)
 	r.Write(0, 0, 1)

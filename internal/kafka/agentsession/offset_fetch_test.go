@@ -42,6 +42,7 @@ func answerOffsets(req *kmsg.OffsetFetchRequest, code int16) kmsg.Response {
 // TestPartitionWhoseOffsetCantBeFetched checks a partition whose committed offset can't be fetched when it is assigned.
 // The error is reported, and the session joins again and reads the partition.
 func TestPartitionWhoseOffsetCantBeFetched(t *testing.T) {
+	t.Parallel() // it mostly waits
 	for name, c := range map[string]struct {
 		err      *kerr.Error // nil: the partition is left out
 		requests int32       // until the client gives up

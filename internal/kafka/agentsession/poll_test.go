@@ -11,6 +11,7 @@ import (
 // TestPollReturnsWithinItsBound checks that a Poll without records returns within its bound, also when the session is
 // paused or no broker is reachable. A health check relies on it: a Poll that takes longer hangs.
 func TestPollReturnsWithinItsBound(t *testing.T) {
+	t.Parallel() // it mostly waits
 	b := kafkatest.Embedded(t)
 	r := newRequests(t, b, 1)
 	s := r.open(func(c *agentsession.Config) { c.PollWait = 300 * time.Millisecond })

@@ -112,6 +112,7 @@ func TestTheNextOwnerSkipsWhatWasFinishedOutOfOrder(t *testing.T) {
 // TestAMovedPartitionIsCommittedFirst checks that a session commits finished requests when a partition is revoked,
 // without waiting for the commit interval. The next owner doesn't get them.
 func TestAMovedPartitionIsCommittedFirst(t *testing.T) {
+	t.Parallel() // it mostly waits
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		r := newRequests(t, b, 2)
 		r.Write(0, 0, 5)
@@ -294,6 +295,7 @@ func (c *crew) done(s *agentsession.Session, rec events.Record) {
 // TestRebalancesLoseNoRequest checks that each request is finished while members join and leave and process requests
 // concurrently, and that a revoked partition ends the context of its work.
 func TestRebalancesLoseNoRequest(t *testing.T) {
+	t.Parallel() // it mostly waits
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		const partitions, each = 4, 248
 		c := &crew{requests: newRequests(t, b, partitions), want: partitions * each, all: make(chan struct{}), finished: make(map[string]int)}
@@ -329,6 +331,7 @@ func TestRebalancesLoseNoRequest(t *testing.T) {
 }
 
 func TestPausedSessionsPollNothing(t *testing.T) {
+	t.Parallel() // it mostly waits
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		r := newRequests(t, b, 1)
 		s := r.open()

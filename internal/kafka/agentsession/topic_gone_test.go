@@ -59,6 +59,7 @@ func TestRecreatedTopicOfASession(t *testing.T) {
 // TestRepliesToARecreatedTopic deletes and recreates the topic of replies. Replies fail meanwhile, and are then
 // written to the new topic.
 func TestRepliesToARecreatedTopic(t *testing.T) {
+	t.Parallel() // it mostly waits
 	kafkatest.Each(t, func(t *testing.T, b *kafkatest.Broker) {
 		r := newRequests(t, b, 1)
 		s := r.open()

@@ -86,6 +86,7 @@ func TestOutsideClientsWaitUntilTheDoorIsOpen(t *testing.T) {
 }
 
 func TestRestartedFromItsDirectoryTheBrokerHasEverything(t *testing.T) {
+	t.Parallel() // it mostly waits
 	for _, sync := range []bool{false, true} {
 		t.Run(fmt.Sprint("sync ", sync), func(t *testing.T) {
 			o := embedded.Options{DataDir: t.TempDir(), Sync: sync}
@@ -161,6 +162,7 @@ func after(ctx context.Context, t *testing.T, o embedded.Options) {
 }
 
 func TestADirectoryHasOneBroker(t *testing.T) {
+	t.Parallel() // it mostly waits
 	dir := t.TempDir()
 	first, _ := start(t, embedded.Options{DataDir: dir})
 	if _, err := embedded.Start(embedded.Options{DataDir: dir}); err == nil || !strings.Contains(err.Error(), "in use by another process (pid ") {

@@ -33,6 +33,7 @@ func batchesOf(log []byte) (at []int) {
 // the fix. A partial write at the end, left by a kill, is not corruption. Without checkLog, kfake starts on each of
 // these logs and silently removes everything from the corruption on.
 func TestCorruptLog(t *testing.T) {
+	t.Parallel() // it mostly waits
 	ctx, topic := bounded(t), testNS.Events()
 	whole := t.TempDir()
 	b, cfg := start(t, embedded.Options{DataDir: whole})
@@ -123,6 +124,7 @@ func sums(t *testing.T, dir string) string {
 
 // TestCorruptionBeforeOtherFiles checks that the error also names the later segment files.
 func TestCorruptionBeforeOtherFiles(t *testing.T) {
+	t.Parallel() // it mostly waits
 	ctx, topic := bounded(t), testNS.Events()
 	dir := t.TempDir()
 	b, cfg := start(t, embedded.Options{DataDir: dir})

@@ -18,6 +18,7 @@ import (
 // TestDiskThatRefusesWrites checks that WriteFailed receives the cause and the path of a failed write, and only once in
 // a burst of them. Clients receive only UNKNOWN_SERVER_ERROR.
 func TestDiskThatRefusesWrites(t *testing.T) {
+	t.Parallel() // it mostly waits
 	ctx, topic := bounded(t), testNS.Events()
 	dir, reported := t.TempDir(), make(chan error, 2)
 	b, cfg := start(t, embedded.Options{DataDir: dir, WriteFailed: func(err error) { reported <- err }})

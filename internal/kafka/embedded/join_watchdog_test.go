@@ -119,6 +119,7 @@ func bothJoin(t *testing.T, one, two *waitingMember) {
 // TestMemberThatExpiresDuringJoinGroupGetsAnAnswer checks that a member whose session expires during JoinGroup gets UNKNOWN_MEMBER_ID.
 // With kfake alone it waits until its client's timeout of 70 s.
 func TestMemberThatExpiresDuringJoinGroupGetsAnAnswer(t *testing.T) {
+	t.Parallel() // it mostly waits
 	_, cfg := start(t, embedded.Options{})
 	one, two := newWaitingMember(t, cfg), newWaitingMember(t, cfg)
 	bothJoin(t, one, two)
@@ -144,6 +145,7 @@ func TestMemberThatExpiresDuringJoinGroupGetsAnAnswer(t *testing.T) {
 // TestWhoGoesWhileItWaitsIsOut checks that a member leaves the group when its connection ends during JoinGroup. With
 // kfake alone it stays a member with partitions.
 func TestWhoGoesWhileItWaitsIsOut(t *testing.T) {
+	t.Parallel() // it mostly waits
 	_, cfg := start(t, embedded.Options{})
 	one, two := newWaitingMember(t, cfg), newWaitingMember(t, cfg)
 	must(t, one.join())

@@ -18,6 +18,7 @@ import (
 // and that later commits of its producer are readable. Without abort markers, aborted events reappear as duplicates,
 // and readers skip committed ones.
 func TestKilledInATransaction(t *testing.T) {
+	t.Parallel() // it mostly waits
 	ctx, topic := bounded(t), testNS.Events()
 	dir := t.TempDir()
 	first, cfg := start(t, embedded.Options{DataDir: dir})
@@ -76,6 +77,7 @@ func wantValues(ctx context.Context, t *testing.T, cfg kafka.Config, topic strin
 // TestClosedInATransaction checks a transaction that is open at a clean shutdown. It is aborted when its producer
 // starts again, and readers then read past it.
 func TestClosedInATransaction(t *testing.T) {
+	t.Parallel() // it mostly waits
 	ctx, topic := bounded(t), testNS.Events()
 	dir := t.TempDir()
 	first, cfg := start(t, embedded.Options{DataDir: dir})

@@ -100,6 +100,7 @@ func TestDefinitionsAreReadToTheEndAsOfTheCall(t *testing.T) {
 }
 
 func TestDefinitionsOfNoNamespaceEndTheWatch(t *testing.T) {
+	t.Parallel() // it mostly waits
 	_, cfg := fake(t)
 	d, err := logreader.WatchDefinitions(bounded(t), cfg, func(events.Record) {})
 	must(t, err)
@@ -147,6 +148,7 @@ func TestTheWatchOutlivesALostConnection(t *testing.T) {
 // TestWatchOfDefinitionsThatAreGoneSaysWhatToDo checks a watch whose topic is deleted, as when a cluster returns
 // without its data. It ends with an error that says what to do.
 func TestWatchOfDefinitionsThatAreGoneSaysWhatToDo(t *testing.T) {
+	t.Parallel() // it mostly waits
 	b := kafkatest.Embedded(t)
 	cfg, ctx := configOf(t, b), bounded(t)
 	_, err := openAdmin(t, cfg).CreateTopics(ctx, kafkaadmin.CreateTopicsOptions{Partitions: 1})

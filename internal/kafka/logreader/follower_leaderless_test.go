@@ -15,6 +15,7 @@ import (
 // TestFollowerBeginsBesideAPartitionThatSaysNothing checks that a newly assigned partition whose offsets can't be
 // listed, such as one without a leader, doesn't block the others. It counts as caught up only once its end is known.
 func TestFollowerBeginsBesideAPartitionThatSaysNothing(t *testing.T) {
+	t.Parallel() // it mostly waits
 	s := embedded(t)
 	cl := s.Outside(t)
 	kafkatest.Submit(t, cl, kafkatest.Input(s.NS.Events(), 0, "a"), kafkatest.Input(s.NS.Events(), 1, "b"))

@@ -121,6 +121,7 @@ func TestFollowerKeepsItsPartitionsWhileItsCallerWorks(t *testing.T) {
 
 // TestFollowerGoesWhereItsPartitionsAreLed checks that partitions are read after each leader change, each record once.
 func TestFollowerGoesWhereItsPartitionsAreLed(t *testing.T) {
+	t.Parallel() // it mostly waits
 	const moves = 12
 	s := newSite(t, kafkatest.Embedded(t, kfake.NumBrokers(3)))
 	f, cl := openFollower(t, s.follower()), s.Outside(t)

@@ -15,6 +15,7 @@ import (
 // TestRestoreWaitsForAPartitionWithoutALeader checks that a read waits for a leader and reports that. If it failed
 // instead, the worker would restart for this partition again and again and never process its others.
 func TestRestoreWaitsForAPartitionWithoutALeader(t *testing.T) {
+	t.Parallel() // it mostly waits
 	s := embedded(t)
 	var leads atomic.Bool
 	said := 0

@@ -61,6 +61,7 @@ func leaderlessError(request *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsResponse
 
 // TestReadSaysHowFarItIs checks that a long read reports its progress, and the error that delays it.
 func TestReadSaysHowFarItIs(t *testing.T) {
+	t.Parallel() // it mostly waits
 	type said struct {
 		next, end int64
 		trouble   bool

@@ -151,6 +151,7 @@ func isAskedForAgain(t *testing.T, times int32, answer func(*kmsg.FetchResponse,
 // TestAHoleInALogIsReported checks that a log without records below its last stable offset is reported as corrupt and not
 // skipped, if nothing may have deleted them.
 func TestAHoleInALogIsReported(t *testing.T) {
+	t.Parallel() // it mostly waits
 	s := embedded(t)
 	s.Transact(t, 0, kgo.TryCommit, "a", "b")
 	left := &atomic.Int32{}

@@ -371,6 +371,7 @@ func TestFencedWorkerSaysSo(t *testing.T) {
 }
 
 func TestCloseIsBoundedWithoutABroker(t *testing.T) {
+	t.Parallel() // it mostly waits
 	s := embedded(t)
 	l := openWorker(t, s.worker("one"))
 	untilAssigned(t, l, testPartitions)

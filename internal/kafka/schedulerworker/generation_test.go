@@ -15,6 +15,7 @@ import (
 // generation. They fence an owner that lost its partitions, wherever it stopped. Tests with a frozen worker don't show
 // it, because its own client usually notices first. If the group refuses the generation, the transaction is aborted.
 func TestPositionsAreCommittedByAGeneration(t *testing.T) {
+	t.Parallel() // it mostly waits
 	s := embedded(t)
 	l := openWorker(t, s.worker("one"))
 	untilAssigned(t, l, testPartitions)
