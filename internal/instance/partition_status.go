@@ -229,13 +229,13 @@ func (s *partitionStatus) setAdmission(owner string, open bool) {
 }
 
 // paused reports whether an inbox is paused on purpose. Reasons: a pause after refused records, a restore that
-// makes progress or waits for others, unread definitions, or workers that accept no submissions.
+// makes progress or waits for others, unread definitions, or that its worker accepts no submissions.
 func (s *partitionStatus) paused(topic string, p int32) bool {
 	p %= s.n.Partitions
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, every := time.Now(), s.n.stallCheckEvery()
-	if topic == s.n.Kafka.Namespace.Inbox(events.Tasks) && len(s.pausedWorkers) > 0 {
+	if owner, owns := s.ownerLocked(p); owns && s.pausedWorkers[owner] && topic == s.n.Kafka.Namespace.Inbox(events.Tasks) {
 		return true
 	}
 	move, restores := s.moves[p]
@@ -247,6 +247,10 @@ func (s *partitionStatus) paused(topic string, p int32) bool {
 func (s *partitionStatus) owner(p int32) (owner string, owns bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.ownerLocked(p)
+}
+
+func (s *partitionStatus) ownerLocked(p int32) (owner string, owns bool) {
 	for owner, l := range s.workers {
 		if _, owns := l.Member(p); owns {
 			return owner, true

@@ -283,7 +283,7 @@ func (n *Instance) runRestarting(ctx context.Context, role string, loop func(con
 		if !ahead {
 			p, ahead = nothing.persists(err)
 		}
-		if tries++; tries > restartTriesMax || refused.exceeded(err, time.Now()) || isPermanent(err) || !ahead && outOfRange(err) {
+		if tries++; tries > restartTriesMax || refused.exceeded(err, start, time.Now()) || isPermanent(err) || !ahead && outOfRange(err) {
 			return fmt.Errorf("%s: %w", role, n.withRemedy(err))
 		}
 		if ahead {
@@ -308,12 +308,13 @@ const refusedMax = time.Minute
 // refusedPeriod is the time since which each of a role's clients was refused.
 type refusedPeriod struct{ since time.Time }
 
-// exceeded records the error with which a client ended. It reports whether clients have been refused for refusedMax.
-func (r *refusedPeriod) exceeded(err error, now time.Time) bool {
+// exceeded records the error with which a client ended that ran since start. It reports whether clients have been refused for
+// refusedMax. A client that ran for longer was permitted for a while.
+func (r *refusedPeriod) exceeded(err error, start, now time.Time) bool {
 	switch {
 	case !kafka.IsRefused(err):
 		r.since = time.Time{}
-	case r.since.IsZero():
+	case r.since.IsZero(), now.Sub(start) > refusedMax:
 		r.since = now
 	}
 	return !r.since.IsZero() && now.Sub(r.since) > refusedMax

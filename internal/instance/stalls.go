@@ -212,11 +212,11 @@ func waitingPositions(topics []string, commits, starts, ends map[string]map[int3
 // handleStalls logs stalls, gives their workers new clients, and finally ends the process.
 func (w *stallWatch) handleStalls(ctx context.Context, now time.Time) error {
 	still := w.stalls.stalled(now)
-	w.n.metrics.stalled.Reset()
-	if len(still) == 0 {
-		return nil
+	var why stallReasons
+	if len(still) > 0 {
+		why = w.n.findStallReasons(ctx)
 	}
-	why := w.n.findStallReasons(ctx)
+	w.n.metrics.stalled.Reset() // after the brokers were asked: a scrape meanwhile sees what stands still
 	for _, s := range still {
 		stood := now.Sub(s.since)
 		w.n.metrics.stalled.WithLabelValues(s.topic, strconv.Itoa(int(s.partition))).Set(stood.Seconds())

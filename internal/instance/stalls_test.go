@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
+
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka/groupmember"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
@@ -187,9 +189,13 @@ func TestPausedOnPurpose(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		expect("at work", false, false, false)
+		s.workers["s.0"], s.workers["s.1"] = workerOf{"s.0", map[int32]bool{1: true}}, workerOf{"s.1", map[int32]bool{2: true}}
 		s.setAdmission("s.0", false)
 		expect("no room for submissions", true, false, false)
 		s.setAdmission("s.0", true)
+		s.setAdmission("s.1", false)
+		expect("another worker has no room", false, false, false)
+		s.setAdmission("s.1", true)
 		s.setLoading(1, true)
 		expect("finished tasks are to come", true, true, false)
 		s.setLoading(1, false)
@@ -244,6 +250,31 @@ func TestReasonsForStandingStill(t *testing.T) {
 		c.why.events = "w.events"
 		if reason, helpless := c.why.reasonFor(at, 3); !strings.Contains(reason, c.reason) || helpless != c.helpless {
 			t.Errorf("%s: %q, helpless: %v", name, reason, helpless)
+		}
+	}
+}
+
+// A role ends after it was refused for refusedMax. A refusal after a client that was permitted for longer is a new one.
+func TestRefusedPeriod(t *testing.T) {
+	refused, other := kerr.TopicAuthorizationFailed, kerr.NotLeaderForPartition
+	start := time.Unix(0, 0)
+	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
+	for name, ends := range map[string][]struct {
+		err         error
+		began, ends int
+		exceeded    bool
+	}{
+		"refused all the time":         {{refused, 0, 1, false}, {refused, 2, 30, false}, {refused, 31, 62, true}},
+		"another error between":        {{refused, 0, 1, false}, {other, 2, 30, false}, {refused, 31, 62, false}},
+		"permitted for hours between":  {{refused, 0, 1, false}, {refused, 2, 20_000, false}, {refused, 20_001, 20_030, false}, {refused, 20_031, 20_062, true}},
+		"permitted for a short while":  {{refused, 0, 1, false}, {refused, 2, 50, false}, {refused, 51, 63, true}},
+		"never refused, and an outage": {{other, 0, 100, false}, {other, 101, 200, false}},
+	} {
+		var r refusedPeriod
+		for i, e := range ends {
+			if got := r.exceeded(e.err, at(e.began), at(e.ends)); got != e.exceeded {
+				t.Errorf("%s: end %d: exceeded is %v", name, i, got)
+			}
 		}
 	}
 }
