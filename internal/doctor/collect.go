@@ -54,7 +54,7 @@ func (c *Collector) Collect(ctx context.Context) (o *Observation, err error) {
 	if err != nil {
 		return nil, err
 	}
-	o.Workflows = registry.Usable(applied)
+	o.Workflows, o.Unusable = registry.Usable(applied), registry.Unusable(applied)
 	agents := registry.Agents(applied)
 	if o.Topics, err = c.Admin.CheckTopics(ctx, agents...); err != nil {
 		return nil, err

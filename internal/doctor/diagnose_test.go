@@ -89,6 +89,8 @@ func TestDiagnosis(t *testing.T) {
 		{"a schedule that names a workflow that isn't applied", func(o *Observation) {
 			o.Missing = []string{"schedule s names bill/1, which isn't applied: its tasks are refused"}
 		}, "workflows fault schedule s names bill/1, which isn't applied: its tasks are refused"},
+		{"a workflow that can't be used", func(o *Observation) { o.Unusable = []string{"bill/1 can't be used, so its tasks are refused: line 3"} },
+			"workflows fault bill/1 can't be used, so its tasks are refused: line 3"},
 		{"no workflow", func(o *Observation) { o.Workflows = nil }, "workflows fault none is applied"},
 		{"no scheduler", func(o *Observation) { o.Scheduler = Group{Lag: 7} }, "scheduler fault none runs: submissions and replies wait in the inboxes, lag 7"},
 		{"partitions without an owner", func(o *Observation) { o.Scheduler.Unowned = []int32{3} }, "scheduler fault partitions [3] have no owner"},

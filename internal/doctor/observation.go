@@ -23,6 +23,7 @@ type Observation struct {
 	Topics     []kafkaadmin.Finding
 	Positions  []kafkaadmin.PositionFinding
 	Workflows  []string // usable definitions, NAME/VERSION
+	Unusable   []string // the definitions that this build can't use, and why
 	Deprecated []string // the schedules and intakes that name a deprecated version
 	Missing    []string // the schedules and intakes that name a workflow that isn't applied
 	Intakes    []intake.IntakeStatus

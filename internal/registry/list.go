@@ -152,6 +152,16 @@ func Usable(list []Definition) (keys []string) {
 	return keys
 }
 
+// Unusable says of each definition that this build can't use why not. Tasks of these definitions are refused.
+func Unusable(list []Definition) (notes []string) {
+	for i := range list {
+		if list[i].Fault != "" {
+			notes = append(notes, fmt.Sprintf("%s can't be used, so its tasks are refused: %s", list[i].Key(), list[i].Fault))
+		}
+	}
+	return notes
+}
+
 // Agents returns the agents that the definitions name, sorted and without duplicates.
 func Agents(list []Definition) (agents []string) {
 	for i := range list {
