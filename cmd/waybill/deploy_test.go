@@ -374,7 +374,7 @@ func TestDeployedSettings(t *testing.T) {
 	for name, all := range map[string]map[string]bool{ // a pattern, and whether it must match
 		"deploy/compose.yaml": {`(?m)^    ports: \["127\.0\.0\.1:8080:8080"\]$`: true,
 			`(?m)^  console:\n    <<: \*waybill\n    read_only: false `: true}, // else its configs can't be copied into it
-		"deploy/systemd/waybill@.service": {`(?m)^RestrictAddressFamilies=.*\bAF_NETLINK\b`: true},
+		"deploy/systemd/waybill@.service": {`(?m)^RestrictAddressFamilies=.*\bAF_NETLINK\b`: true, `(?m)^Environment=GOTRACEBACK=crash$`: true},
 		"deploy/kubernetes/topics.yaml": {`(?m)^ +ttlSecondsAfterFinished:`: false,
 			`(?m)^ +argocd\.argoproj\.io/hook-delete-policy: BeforeHookCreation$`: true,
 			`(?m)^ +kustomize\.toolkit\.fluxcd\.io/force: enabled$`:               true},
