@@ -3,6 +3,7 @@ package main
 import (
 	"compress/gzip"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -209,6 +210,9 @@ func orderOnThePage(t *testing.T, b *browser, page, script string) {
 // keepPicture writes a picture of the page to the directory of the test's artefacts.
 func (b *browser) keepPicture(name string) {
 	b.t.Helper()
+	if keeps := flag.Lookup("test.artifacts"); keeps.Value.String() != "true" {
+		return // only people look at pictures, and the browser takes a while for one
+	}
 	picture, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 	if err == nil {
 		err = os.WriteFile(filepath.Join(b.t.ArtifactDir(), name), picture, 0o600)

@@ -22,7 +22,7 @@ var (
 	allRolls   = flag.Bool("rolls", false, "measure every roll, not only one of a process and one of a broker")
 	rollBinary = flag.String("waybill", "", "TestRolls: path of the binary to measure; empty: build this one")
 	rollLogs   = flag.String("roll-logs", "", "TestRolls: folder to keep the logs of the processes in; empty: a temporary one")
-	rollRate   = flag.Int("roll-rate", 20, "TestRolls: tasks a second; a measurement wants 100")
+	rollRate   = flag.Int("roll-rate", 6, "TestRolls: tasks a second; a measurement wants 100")
 	rollTLS    = flag.Bool("roll-tls", false, "TestRolls: the processes reach the brokers by SASL_SSL")
 	rollOnly   = flag.String("roll", "", "TestRolls: measure rolls whose name matches this expression, with or without -rolls")
 	rollTimes  = flag.Int("roll-times", 1, "TestRolls: do the rolls so many times")
