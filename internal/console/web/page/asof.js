@@ -38,7 +38,7 @@ export function AsOf() {
   };
   return html`<form class="bar" onSubmit=${choose} key=${at + filter}>
       <label class="beside">At <input type="datetime-local" name="at" step="0.001" required defaultValue=${at && !Number.isNaN(Date.parse(at)) ? fieldOf(Date.parse(at)) : ''} /></label>
-      <label class="beside">Open tasks with <input name="filter" placeholder="state:error workflow:order" defaultValue=${filter} /></label><button class="primary">Show</button>
+      <label class="beside">Open tasks with <input name="filter" placeholder="state:held workflow:order" defaultValue=${filter} /></label><button class="primary">Show</button>
       <span class="views" role="group" aria-label="Before now">${backs.map(([back, text]) => html`<button type="button" key=${back} class="chip" onClick=${() => to({ at: instantOf(back) })}>${text}</button>`)}</span></form>
     <${Trouble} text=${a.problem} />
     ${!at && html`<${Empty}>Choose an instant: the page shows every task as it was then.<//>`}

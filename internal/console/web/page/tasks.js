@@ -119,7 +119,7 @@ function FilterField({ filter, known }) {
   return html`<form class="filter" role="search" onSubmit=${submit}>
     <label class="sr" for="filter">Filter: terms separated by spaces, combined by AND; or the beginning of an id</label>
     <div class="combo"><input id="filter" name="filter" data-search type="text" role="combobox" spellcheck="false" autocomplete="off" value=${text}
-      placeholder="state:error workflow:order label:region=eu since:10m, or an id" aria-expanded=${offers.length > 0} aria-controls="offers" aria-autocomplete="list"
+      placeholder="state:held workflow:order label:region=eu since:10m, or an id" aria-expanded=${offers.length > 0} aria-controls="offers" aria-autocomplete="list"
       aria-activedescendant=${offers[at] ? `offer-${at}` : undefined} onInput=${(e) => { setText(e.target.value); setOpen(true); setAt(-1); }} onKeyDown=${key}
       onFocus=${() => setOpen(true)} onBlur=${() => setOpen(false)} />
       <ul id="offers" role="listbox" aria-label="Completions" hidden=${offers.length === 0}>${offers.map((o, i) => html`<li key=${o} id=${`offer-${i}`} role="option" aria-selected=${i === at} onMouseDown=${(e) => { e.preventDefault(); take(o); }}>${o}</li>`)}</ul></div>

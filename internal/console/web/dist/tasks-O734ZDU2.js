@@ -16,7 +16,7 @@ import{a as U}from"./chunk-HDIFHPTI.js";import"./chunk-7WCLQ33L.js";import{h as 
   </div>`}function Q({filter:e,known:t}){let[o,r]=v(e),[l,c]=v(-1),[$,u]=v(!1),n=$?z(o,t):[],d=i=>{r(o.replace(/[^\s]*$/,i)+(i.endsWith(":")?"":" ")),c(-1)},a=i=>{i.preventDefault();let m=o.trim();u(!1),T(f(m&&!m.includes(":")&&!/\s/.test(m)?`id:${m}`:m))},w=i=>{i.key==="ArrowDown"||i.key==="ArrowUp"?(i.preventDefault(),u(!0),c((l+(i.key==="ArrowDown"?1:-1)+n.length+1)%(n.length+1))):i.key==="Enter"&&n[l]?(i.preventDefault(),d(n[l])):i.key==="Escape"&&u(!1)};return s`<form class="filter" role="search" onSubmit=${a}>
     <label class="sr" for="filter">Filter: terms separated by spaces, combined by AND; or the beginning of an id</label>
     <div class="combo"><input id="filter" name="filter" data-search type="text" role="combobox" spellcheck="false" autocomplete="off" value=${o}
-      placeholder="state:error workflow:order label:region=eu since:10m, or an id" aria-expanded=${n.length>0} aria-controls="offers" aria-autocomplete="list"
+      placeholder="state:held workflow:order label:region=eu since:10m, or an id" aria-expanded=${n.length>0} aria-controls="offers" aria-autocomplete="list"
       aria-activedescendant=${n[l]?`offer-${l}`:void 0} onInput=${i=>{r(i.target.value),u(!0),c(-1)}} onKeyDown=${w}
       onFocus=${()=>u(!0)} onBlur=${()=>u(!1)} />
       <ul id="offers" role="listbox" aria-label="Completions" hidden=${n.length===0}>${n.map((i,m)=>s`<li key=${i} id=${`offer-${m}`} role="option" aria-selected=${m===l} onMouseDown=${P=>{P.preventDefault(),d(i)}}>${i}</li>`)}</ul></div>
