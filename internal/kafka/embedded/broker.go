@@ -195,19 +195,34 @@ func lockDir(dir string) (f *os.File, clean bool, err error) {
 			dir, strings.TrimSpace(string(holder))))
 	}
 	if err == nil {
-		var before os.FileInfo
-		if before, err = f.Stat(); err == nil {
-			clean = before.Size() == 0
-			err = f.Truncate(0)
-		}
-	}
-	if err == nil {
-		_, err = fmt.Fprintf(f, "pid %d\n", os.Getpid())
+		clean, err = writeHolder(f)
 	}
 	if err != nil {
 		return nil, false, closeFile(f, fmt.Errorf("lock data directory %s: %w", dir, err))
 	}
 	return f, clean, nil
+}
+
+// writeHolder writes the pid to the locked file and reports whether the file was empty. It never empties a file that
+// wasn't: if a full disk or a kill interrupts it, the next start must still find an unclean shutdown.
+func writeHolder(f *os.File) (clean bool, err error) {
+	before, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	clean = before.Size() == 0
+	pid := fmt.Appendf(nil, "pid %d\n", os.Getpid())
+	_, err = f.WriteAt(pid, 0)
+	if err == nil {
+		err = f.Truncate(int64(len(pid)))
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err != nil && clean {
+		err = errors.Join(err, f.Truncate(0)) // no write to the log has started
+	}
+	return clean, err
 }
 
 // lockWait bounds the wait for the lock of a process that was just killed: the kernel needs some time to close its
