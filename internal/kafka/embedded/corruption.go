@@ -32,9 +32,10 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// corruption is the position of the first unreadable batch in a partition's log.
+// corruption is the position of the first unreadable batch in a partition's log, or of the first unreadable entry in a
+// state log.
 type corruption struct {
-	partition string // "<topic>-<partition>"
+	partition string // "<topic>-<partition>"; empty: file is a state log, and only at is set too
 	file      string
 	at        int64    // byte position in file
 	offset    int64    // first unreadable offset
@@ -43,6 +44,9 @@ type corruption struct {
 }
 
 func (d corruption) String() string {
+	if d.partition == "" {
+		return fmt.Sprintf("group offsets or producer ids: the entries from byte %d of %s on", d.at, d.file)
+	}
 	i := strings.LastIndexByte(d.partition, '-')
 	return fmt.Sprintf("topic %s partition %s: the records from offset %d on%s, at byte %d of %s", d.partition[:max(i, 0)], d.partition[i+1:], d.offset, logreader.KeysText(d.keys), d.at, d.file)
 }
@@ -63,7 +67,7 @@ func (e *corruptionError) Error() string {
 		fmt.Fprintf(&b, "\n  and %d more", e.more)
 	}
 	first := e.found[0]
-	fmt.Fprintf(&b, "\nRestore each file from a copy. Or copy the data directory, then discard what follows in each partition, as in\n  truncate -s %d %s", first.at, first.file)
+	fmt.Fprintf(&b, "\nRestore each file from a copy. Or copy the data directory, then discard what follows in each of them, as in\n  truncate -s %d %s", first.at, first.file)
 	if len(first.later) > 0 {
 		fmt.Fprintf(&b, " && rm %s", strings.Join(first.later, " "))
 	}
@@ -72,15 +76,46 @@ func (e *corruptionError) Error() string {
 
 // checkLog checks the log before kfake reads it. kfake silently truncates a partition at the first batch that it can't
 // read. That is right only for a partial write at the end, which a kill leaves. Anywhere else, one corrupt byte would
-// remove every later record. clean reports that the previous process closed the broker, so that no write can be
-// partial.
+// remove every later record. kfake also ignores what follows a bad entry of a state log, so checkLog removes a partial
+// write at the end of one. clean reports that the previous process closed the broker, so that no write can be partial.
 func checkLog(dir string, clean bool) error {
-	entries, err := os.ReadDir(filepath.Join(dir, partitionsDir))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
+	found, err := checkPartitions(dir, clean)
 	if err != nil {
 		return fmt.Errorf("scan the log: %w", err)
+	}
+	states, torn, err := checkStateLogs(dir, clean)
+	if err != nil {
+		return fmt.Errorf("scan the state logs: %w", err)
+	}
+	e := &corruptionError{}
+	for _, d := range append(found, states...) {
+		switch {
+		case d == nil:
+		case len(e.found) < corruptionsTold:
+			e.found = append(e.found, *d)
+		default:
+			e.more++
+		}
+	}
+	if len(e.found) > 0 {
+		return e
+	}
+	for _, t := range torn {
+		if err := t.cut(); err != nil {
+			return fmt.Errorf("remove the partial last write of a killed process: %w", err)
+		}
+	}
+	return nil
+}
+
+// checkPartitions returns the first corruption of each partition's log, nil for a partition without one.
+func checkPartitions(dir string, clean bool) ([]*corruption, error) {
+	entries, err := os.ReadDir(filepath.Join(dir, partitionsDir))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
 	}
 	found := make([]*corruption, len(entries))
 	var g errgroup.Group
@@ -91,23 +126,7 @@ func checkLog(dir string, clean bool) error {
 			return err
 		})
 	}
-	if err := g.Wait(); err != nil {
-		return fmt.Errorf("scan the log: %w", err)
-	}
-	e := &corruptionError{}
-	for _, d := range found {
-		switch {
-		case d == nil:
-		case len(e.found) < corruptionsTold:
-			e.found = append(e.found, *d)
-		default:
-			e.more++
-		}
-	}
-	if len(e.found) == 0 {
-		return nil
-	}
-	return e
+	return found, g.Wait()
 }
 
 // checkPartition returns the first corruption of a partition's log, or nil.

@@ -20,6 +20,6 @@
 //     ends. joinWatchdog works around that; without it, groups stall for more than a minute.
 //   - It silently truncates a partition's log at the first batch that it can't read, so one corrupt byte would remove
 //     all later records. Start therefore checks the log first and refuses a corrupt one without changing it
-//     (corruption.go).
+//     (corruption.go). Likewise for the files of group offsets and producer ids (state_logs.go).
 //   - One replica, no throttling, no delay of transaction markers, no check of timestamps.
 package embedded
