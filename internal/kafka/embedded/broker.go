@@ -84,6 +84,11 @@ func Start(o Options) (_ *Broker, err error) {
 		if err := checkLog(o.DataDir, clean); err != nil {
 			return nil, fmt.Errorf("data directory %s: %w", o.DataDir, err)
 		}
+		if !clean {
+			if err := repairIndexes(o.DataDir); err != nil {
+				return nil, fmt.Errorf("data directory %s: %w", o.DataDir, err)
+			}
+		}
 		if err := writeEndMarkers(o.DataDir); err != nil {
 			return nil, fmt.Errorf("data directory %s: %w", o.DataDir, err)
 		}

@@ -74,7 +74,12 @@ func writeEndMarker(dir string) error {
 		return err
 	}
 	last := end.HighWatermark - 1
-	return os.WriteFile(filepath.Join(dir, fmt.Sprint(last)+segmentSuffix), abortMarker(last), 0o600)
+	marker, path := abortMarker(last), filepath.Join(dir, fmt.Sprint(last)+segmentSuffix)
+	// The index comes first: kfake ignores one without a segment, but misplaces later entries in one that is too short.
+	if err := os.WriteFile(indexPath(path), indexEntry(marker), 0o600); err != nil {
+		return err
+	}
+	return os.WriteFile(path, marker, 0o600)
 }
 
 // abortMarker returns a batch with an abort marker at an offset, of no producer.
