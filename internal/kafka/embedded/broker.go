@@ -47,8 +47,9 @@ type Options struct {
 	// Partitions is the partition count of auto-created topics. 0: events.DefaultPartitions.
 	Partitions int32
 	// WriteFailed receives the error of a failed write to DataDir: the first one immediately, then at most one every 10
-	// s. Clients receive only UNKNOWN_SERVER_ERROR. The broker continues, because the disk may be fixed or get free
-	// space. The writing goroutine calls WriteFailed, so it must not call the broker. nil: not called.
+	// s. It also receives each lost marker of a transaction. Clients receive only UNKNOWN_SERVER_ERROR. The broker
+	// continues, because the disk may be fixed or get free space. The writing goroutine calls WriteFailed, so it must
+	// not call the broker. nil: not called.
 	WriteFailed func(error)
 }
 

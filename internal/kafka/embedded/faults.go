@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,16 +33,28 @@ type faultLog struct {
 func (l *faultLog) Logf(level kfake.LogLevel, format string, args ...any) {
 	switch level {
 	case kfake.LogLevelError:
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if len(l.errs) < faultLogMax {
-			l.errs = append(l.errs, fmt.Errorf(format, args...))
-		}
+		l.recordLoss(fmt.Errorf(format, args...), strings.HasPrefix(format, markerFailed))
 	case kfake.LogLevelWarn:
 		if err := writeErrorIn(args); err != nil {
 			l.recordWriteError(err)
 		}
 	default: // nobody reads them
+	}
+}
+
+// markerFailed begins kfake's log line about the marker of a transaction that it couldn't write. kfake nevertheless
+// commits the group offsets and confirms the commit to the client.
+const markerFailed = "endTx: failed to persist control batch"
+
+// recordLoss keeps err for Close. It reports a lost marker immediately, because a kill would make the loss permanent.
+func (l *faultLog) recordLoss(err error, marker bool) {
+	l.mu.Lock()
+	if len(l.errs) < faultLogMax {
+		l.errs = append(l.errs, err)
+	}
+	l.mu.Unlock()
+	if marker && l.writeFailed != nil {
+		l.writeFailed(fmt.Errorf("a transaction, if it was committed, will be rolled back at the next start after a kill: %w", err))
 	}
 }
 
