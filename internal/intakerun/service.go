@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/intake"
 	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
@@ -83,7 +84,8 @@ func New(cfg Config) *Service {
 	return &Service{cfg: cfg, current: map[string]*events.NamedDefinition{}, changed: make(chan struct{}, 1)}
 }
 
-// Run follows the definitions and runs the intakes until ctx ends. It fails if the definitions can't be followed.
+// Run follows the definitions and runs the intakes until ctx ends. No intake starts before the definitions are read to their
+// end. It fails if the definitions can't be followed.
 func (s *Service) Run(ctx context.Context) error {
 	watch, err := logreader.WatchDefinitions(ctx, s.cfg.Kafka, s.apply)
 	if err != nil {
@@ -96,17 +98,42 @@ func (s *Service) Run(ctx context.Context) error {
 			c.stop()
 		}
 	}()
-	for {
+	for read := s.awaitDefinitions(ctx, watch); read; {
 		s.reconcile(ctx, running)
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-watch.Done():
-			if err := watch.Err(); err != nil {
-				return fmt.Errorf("follow the definitions of intakes: %w", err)
-			}
-			return nil
+			read = false
 		case <-s.changed:
+		}
+	}
+	if err := watch.Err(); err != nil {
+		return fmt.Errorf("follow the definitions of intakes: %w", err)
+	}
+	return nil
+}
+
+// awaitDefinitions waits until the definitions are read to their end: a later record may pause, replace or delete the
+// intake of an earlier one. read is false if the watch or ctx has ended before.
+func (s *Service) awaitDefinitions(ctx context.Context, watch *logreader.Definitions) (read bool) {
+	var warned time.Time
+	for failures := 1; ; failures++ {
+		err := watch.ReadToEndNow(ctx)
+		if err == nil {
+			return true
+		}
+		select {
+		case <-watch.Done():
+			return false
+		default:
+		}
+		if ctx.Err() == nil && time.Since(warned) > warnInterval {
+			warned = time.Now()
+			s.cfg.Log.Warn("the definitions can't be read to their end; intakes wait, and the read is retried", "error", err)
+		}
+		if backoff.Sleep(ctx, backoff.After(restartWaitMin, restartWaitMax, failures)) != nil {
+			return false
 		}
 	}
 }

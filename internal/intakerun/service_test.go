@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -221,6 +222,29 @@ func TestStartAndPause(t *testing.T) {
 		if !strings.HasPrefix(p.Worker, "orders.b.") || p.End == nil || p.Position == nil {
 			t.Errorf("%+v", p)
 		}
+	}
+}
+
+// TestDefinitionsAreReadToTheirEndFirst checks that nothing runs by an earlier record of an intake while the later one isn't
+// read yet: it may have paused or deleted the intake.
+func TestDefinitionsAreReadToTheirEndFirst(t *testing.T) {
+	s := newSite(t, kafkatest.Embedded(t))
+	s.apply("orders", submitOrders)
+	s.apply("others", submitOrders)
+	ctx, cancel := context.WithCancel(t.Context())
+	var first []string
+	svc := New(Config{Kafka: s.cfg, Admin: s.admin, Owner: "a", Session: 2 * time.Second, Transaction: 6 * time.Second, Log: slog.New(slog.DiscardHandler),
+		Listener: &Listener{Running: func(topics map[string]string) {
+			if ctx.Err() == nil {
+				first = slices.Sorted(maps.Keys(topics))
+			}
+			cancel()
+		}}})
+	if err := svc.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"orders", "others"}; !slices.Equal(first, want) {
+		t.Errorf("at first %q run, want %q", first, want)
 	}
 }
 
