@@ -143,3 +143,31 @@ func TestSubmittedOrderThatCannotBeRead(t *testing.T) {
 		t.Error(p.Detail)
 	}
 }
+
+// TestRedriveOfAPartitionThatLosesItsLeader checks that a dead letter whose partition loses its leader before the second
+// read isn't refused: the request is repeated. Dead letters of other partitions are written.
+func TestRedriveOfAPartitionThatLosesItsLeader(t *testing.T) {
+	w := newRecording(t)
+	w.other["waybill.deadletters"] = nil
+	lost := w.deadSubmission("a", 0, events.ReasonUnknownWorkflow)
+	other := w.deadSubmission("b", 0, events.ReasonUnknownWorkflow)
+	other.Partition = 2
+	w.other[lost.Topic] = []events.Record{lost, other}
+	s := w.console(t, nil)
+	reads := 0
+	w.topic = func() {
+		if reads++; reads == 2 {
+			w.leaderless, w.other[lost.Topic] = []int32{1}, []events.Record{other}
+		}
+	}
+	const path, body = api + "/deadletters/redrive", `{"reasons":["unknown_workflow"]}`
+	before := w.writes()
+	r := ask(t, s, http.MethodPost, path, body)
+	if r.status != http.StatusServiceUnavailable || !strings.Contains(r.body, "partitions [1] of the dead letters have no leader") || w.writes() != before+1 {
+		t.Errorf("%d %s; %d written", r.status, r.body, w.writes()-before)
+	}
+	w.leaderless, w.other[lost.Topic] = nil, []events.Record{lost, other}
+	if r := ask(t, s, http.MethodPost, path, body); r.status != http.StatusOK || !strings.Contains(r.body, `"refused":0`) || w.writes() != before+3 {
+		t.Errorf("again: %d %s; %d written", r.status, r.body, w.writes()-before)
+	}
+}

@@ -104,13 +104,13 @@ func (c *call) writeLetters(letters []redrive.Letter, since time.Time, again red
 	w := redrive.NewWriter(c.cfg.Namespace, c.cfg.Source, letters, c.cfg.Log.Write)
 	w.MapIntakes(again)
 	var failed error
-	_, err := c.cfg.Log.Deadletters(c.r.Context(), TopicPosition{Since: since}, func(r *events.Record) {
+	reached, err := c.cfg.Log.Deadletters(c.r.Context(), TopicPosition{Since: since}, func(r *events.Record) {
 		if failed == nil {
 			failed = w.Add(c.r.Context(), r)
 		}
 	})
 	if err == nil && failed == nil {
-		failed = w.Finish(c.r.Context())
+		failed = w.Finish(c.r.Context(), reached.Leaderless)
 	}
 	switch {
 	case err != nil:

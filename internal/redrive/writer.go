@@ -3,6 +3,8 @@ package redrive
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/text"
@@ -60,13 +62,23 @@ func (w *Writer) Add(ctx context.Context, r *events.Record) error {
 	return w.write(ctx)
 }
 
-// Finish writes what is left, after all of the topic was fed. Letters that weren't fed are refused.
-func (w *Writer) Finish(ctx context.Context) error {
+// Finish writes what is left, after all of the topic was fed but the partitions that had no leader. Letters that weren't fed
+// are refused. Those of a partition without a leader are an error instead, since they may still be there.
+func (w *Writer) Finish(ctx context.Context, leaderless []int32) error {
 	if err := w.write(ctx); err != nil {
 		return err
 	}
-	for _, l := range w.left {
+	unread := map[int32]bool{}
+	for at, l := range w.left {
+		if slices.Contains(leaderless, at.Partition) {
+			unread[at.Partition] = true
+			continue
+		}
 		l.refuse("it isn't there any more")
+	}
+	if len(unread) > 0 {
+		return fmt.Errorf("not all were written: partitions %v of the dead letters have no leader; run it again: a record that is written twice counts once",
+			slices.Sorted(maps.Keys(unread)))
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func TestRedriveIsWrittenInParts(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := w.Finish(t.Context()); err != nil {
+		if err := w.Finish(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
 		if len(written) != n-1 || parts != 3 || len(w.left) != 1 {
@@ -86,7 +86,7 @@ func TestRedriveThatIsNotAcknowledged(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := w.Finish(t.Context()); !errors.Is(err, gone) || !strings.Contains(err.Error(), "of 2 dead letters from 0/1 on") {
+	if err := w.Finish(t.Context(), nil); !errors.Is(err, gone) || !strings.Contains(err.Error(), "of 2 dead letters from 0/1 on") {
 		t.Errorf("%v", err)
 	}
 	for i := range list[1:] {
