@@ -18,6 +18,10 @@ const HeaderIntake = "waybill_intake"
 // HeaderTime is the header of an intake's dead letter with the timestamp of the original: milliseconds since 1970.
 const HeaderTime = "waybill_time"
 
+// HeaderIncomplete is the header of an intake's dead letter that doesn't have all of the original's key or headers. Its value
+// names what lacks, separated by commas: "key", "headers". HeaderSize tells whether the value is complete.
+const HeaderIncomplete = "waybill_incomplete"
+
 // IntakeRef is the place of the record that an intake made a submission or a signal of.
 type IntakeRef struct {
 	Name      string // of the intake
@@ -85,12 +89,22 @@ func (r *IntakeRef) view() *IntakeView {
 }
 
 // IntakeDeadletter makes the dead letter of a record that an intake can't use. It keeps all headers of the original that
-// are UTF-8, within MaxKeptHeadersBytes, since the mapping may read them.
+// are UTF-8, within MaxKeptHeadersBytes, since the mapping may read them. HeaderIncomplete says what it can't keep.
 func IntakeDeadletter(ns Namespace, source string, r *Record, ref *IntakeRef, u *Unusable) Record {
 	letter := Deadletter(ns, source, r, u)
 	letter.Headers = append(withoutHeader(letter.Headers, HeaderHeaders), ref.Header(), Header{HeaderTime, strconv.AppendInt(nil, r.Time.UnixMilli(), 10)})
-	if kept := HeadersJSON(r.Headers); len(kept) > 2 && len(kept) < MaxKeptHeadersBytes {
+	var incomplete []string
+	if len(letter.Key) < len(r.Key) {
+		incomplete = append(incomplete, "key")
+	}
+	switch kept := HeadersJSON(r.Headers); {
+	case len(kept) >= MaxKeptHeadersBytes:
+		incomplete = append(incomplete, "headers")
+	case len(kept) > len("{}"):
 		letter.Headers = append(letter.Headers, Header{HeaderHeaders, kept})
+	}
+	if len(incomplete) > 0 {
+		letter.Headers = append(letter.Headers, Header{HeaderIncomplete, []byte(strings.Join(incomplete, ","))})
 	}
 	return letter
 }
@@ -165,6 +179,9 @@ func IntakeOriginal(letter *Record) (original *Record, ref *IntakeRef, err error
 	}
 	if err := whole(letter); err != nil {
 		return nil, ref, err
+	}
+	if lacks, incomplete := letter.Header(HeaderIncomplete); incomplete {
+		return nil, ref, fmt.Errorf("the dead letter doesn't keep all of the original: its %s", strings.ReplaceAll(lacks, ",", " and "))
 	}
 	kept, err := keptOf(letter)
 	if err != nil {

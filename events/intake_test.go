@@ -1,6 +1,8 @@
 package events
 
 import (
+	"bytes"
+	"strings"
 	"testing"
 )
 
@@ -54,5 +56,32 @@ func TestHeadersJSON(t *testing.T) {
 	}
 	if got := string(HeadersJSON(nil)); got != "{}" {
 		t.Errorf("got %s", got)
+	}
+}
+
+// TestIncompleteIntakeDeadletter checks that a dead letter without all of the original's key or headers isn't mapped again as
+// if it had them.
+func TestIncompleteIntakeDeadletter(t *testing.T) {
+	ref := &IntakeRef{Name: "shop", Topic: "orders", TopicID: "abc", Partition: 3, Offset: 17}
+	large := []Header{{"region", bytes.Repeat([]byte("x"), MaxKeptHeadersBytes)}}
+	for name, tt := range map[string]struct {
+		key     []byte
+		headers []Header
+		want    string
+	}{
+		"complete":      {bytes.Repeat([]byte("k"), 1024), []Header{{"region", []byte("eu")}}, ""},
+		"cut key":       {bytes.Repeat([]byte("k"), 1025), []Header{{"region", []byte("eu")}}, "its key"},
+		"large headers": {[]byte("k"), large, "its headers"},
+		"both":          {bytes.Repeat([]byte("k"), 1025), large, "its key and headers"},
+	} {
+		r := Record{Topic: ref.Topic, Partition: ref.Partition, Offset: ref.Offset, Key: tt.key, Value: []byte("{}"), Headers: tt.headers}
+		letter := IntakeDeadletter(DefaultNamespace, "test", &r, ref, &Unusable{Reason: ReasonUnmappable})
+		original, of, err := IntakeOriginal(&letter)
+		if of == nil || (err == nil) != (tt.want == "") || err != nil && !strings.HasSuffix(err.Error(), tt.want) {
+			t.Errorf("%s: %v, %v", name, of, err)
+		}
+		if err == nil && (!bytes.Equal(original.Key, tt.key) || len(original.Headers) != 1) {
+			t.Errorf("%s: a key of %d bytes and %d headers", name, len(original.Key), len(original.Headers))
+		}
 	}
 }

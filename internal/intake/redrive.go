@@ -25,7 +25,7 @@ func Redrive(ctx context.Context, programs map[string]*Program, avro Decoder, le
 	}
 	var value json.RawMessage
 	var undecoded *events.Unusable
-	if p.Definition.Format == Avro && len(original.Value) > 0 {
+	if p.Definition.Format == Avro && original.Value != nil {
 		if avro == nil {
 			return out, true, errors.New("its value is Avro: name the schema registry: --schema-registry of `waybill deadletters redrive`, or of the console")
 		}

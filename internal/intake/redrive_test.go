@@ -1,6 +1,8 @@
 package intake
 
 import (
+	"context"
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -42,5 +44,23 @@ func TestRedrive(t *testing.T) {
 	cut.Value = cut.Value[:3]
 	if _, ours, err := redrive(fixed, &cut); !ours || err == nil {
 		t.Errorf("got %v, %v", ours, err)
+	}
+}
+
+// An empty value isn't a missing one: it is decoded, as the intake does, and only a missing one isn't.
+func TestRedriveOfAnEmptyAvroValue(t *testing.T) {
+	p := program(t, "intake: orders\ntopic: shop.orders\nformat: avro\nsubmit: {workflow: order, id: '${ value.id }'}\n")
+	for name, value := range map[string][]byte{"empty": {}, "missing": nil} {
+		r := recordOf("")
+		r.Value = value
+		letter := p.Deadletter(r, "abc", &events.Unusable{Reason: events.ReasonUnmappable})
+		decoded := false
+		_, ours, err := Redrive(t.Context(), map[string]*Program{"orders": p}, func(context.Context, []byte) (json.RawMessage, *events.Unusable, error) {
+			decoded = true
+			return nil, &events.Unusable{Reason: events.ReasonUnmappable}, nil
+		}, &letter)
+		if !ours || err == nil || decoded != (value != nil) {
+			t.Errorf("%s: %v, %v; decoded: %v", name, ours, err, decoded)
+		}
 	}
 }
