@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -65,11 +64,10 @@ func stopped(t *testing.T, pid int) {
 }
 
 // sharedAgents starts the workflow's agent in three processes. The service of the first one is behind front.
-func sharedAgents(t *testing.T, front http.Handler, session time.Duration) (c *cluster, cancel context.CancelFunc) {
-	c = newCluster(t)
+func sharedAgents(t *testing.T, front http.Handler, session time.Duration) *cluster {
+	c := newCluster(t)
 	c.apply(clusterWorkflow)
-	ctx, cancel := context.WithCancel(t.Context())
-	c.follow(ctx)
+	c.follow()
 	server := httptest.NewServer(front)
 	t.Cleanup(server.Close)
 	c.scheduler("scheduler-1")
@@ -79,7 +77,7 @@ func sharedAgents(t *testing.T, front http.Handler, session time.Duration) (c *c
 	c.agent("agent-3", c.url+"/shop/{operation}", session)
 	c.owners(c.cfg.Namespace.AgentGroup("shop"), 3, time.Minute)
 	c.owners(c.cfg.Namespace.SchedulerGroup(), 2, time.Minute)
-	return c, cancel
+	return c
 }
 
 // TestStoppedAgentStaysSilent stops an agent with SIGSTOP while it handles requests, and continues it when all tasks
@@ -109,8 +107,7 @@ func TestStoppedAgentStaysSilent(t *testing.T) {
 	})
 	// The session outlasts the attempts. Otherwise another instance would take over the requests themselves before
 	// their complete-by, which is correct, but not what this test is about.
-	c, cancel := sharedAgents(t, front, 10*time.Second)
-	defer cancel()
+	c = sharedAgents(t, front, 10*time.Second)
 	ids := make([]string, tasks)
 	for i := range ids {
 		ids[i] = fmt.Sprintf("order-%02d", i+1)
@@ -183,11 +180,10 @@ func TestSickInstance(t *testing.T) {
 	t.Parallel() // it mostly waits
 	const tasks = 100
 	var asked sync.Map
-	c, cancel := sharedAgents(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	c := sharedAgents(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.Store(r.Header.Get("X-Waybill-Request"), true)
 		http.Error(w, "out of order", http.StatusInternalServerError)
 	}), 3*time.Second)
-	defer cancel()
 	ids := make([]string, tasks)
 	for i := range ids {
 		ids[i] = fmt.Sprintf("order-%03d", i+1)

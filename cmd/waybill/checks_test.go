@@ -42,7 +42,7 @@ func TestChecksSurviveKills(t *testing.T) {
 	c.card = func(i int) string { return []string{demo.CardWorks, demo.CardSlow, demo.CardStuckUndo}[i%3] }
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	c.follow(ctx)
+	c.follow()
 	c.startShop(c.url, 2)
 	ids := c.submitNumbered(ctx, tasks)
 	c.await("charges are checked", suite.Patience, func() bool { return c.checked(ids) >= tasks/8 })

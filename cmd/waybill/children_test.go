@@ -61,7 +61,7 @@ func TestChildrenSurviveKills(t *testing.T) {
 	c.card = func(i int) string { return []string{demo.CardWorks, demo.CardDeclined, demo.CardSlow}[i%3] }
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	c.follow(ctx)
+	c.follow()
 	c.startShop(c.url, 2)
 	ids := c.submitNumbered(ctx, tasks)
 	cancelled := []string{ids[tasks-1], ids[tasks-4], ids[tasks-7]} // with the slow card, so they still run

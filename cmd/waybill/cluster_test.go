@@ -49,6 +49,8 @@ type cluster struct {
 	// reports counts recorded progress, silences the attempts that expired without it.
 	reports, silences int
 	times             []eventTime
+	next              map[int32]int64 // the next offset of each partition
+	followError       error           // why reading restarted last
 	change            chan struct{}
 
 	card          func(i int) string // of submission i; nil: a few are slow
@@ -84,7 +86,7 @@ func newCluster(t *testing.T) *cluster {
 	}
 	c := &cluster{t: t, binary: binary, dir: t.TempDir(), procs: map[string]*exec.Cmd{}, logs: map[string]*bytes.Buffer{}, log: verify.New(verify.Options{Keep: true}),
 		cfg:   kafka.Config{Brokers: b.Addrs, Namespace: b.Namespace(t), ClientID: "test"},
-		ended: map[string]events.TaskState{}, forgotten: map[int32]time.Time{}, sweepInterval: supervisor.DefaultSweepInterval, change: make(chan struct{}, 1)}
+		ended: map[string]events.TaskState{}, forgotten: map[int32]time.Time{}, next: map[int32]int64{}, sweepInterval: supervisor.DefaultSweepInterval, change: make(chan struct{}, 1)}
 	c.seen = system{broker: b, ns: c.cfg.Namespace, partitions: events.DefaultPartitions}
 	if c.services, err = demo.OpenServices(filepath.Join(c.dir, "ledger.jsonl")); err != nil {
 		t.Fatal(err)
@@ -174,35 +176,34 @@ func (c *cluster) apply(definition string) {
 }
 
 // follow reads committed events and inbox records, as any client can.
-func (c *cluster) follow(ctx context.Context) {
+func (c *cluster) follow() {
 	c.t.Helper()
 	c.inputs = followInboxes(c.t, &c.seen)
-	f, err := logreader.OpenFollower(ctx, logreader.FollowerConfig{Config: c.cfg, Group: string(c.cfg.Namespace) + "test", Topics: []string{c.cfg.Namespace.Events()},
-		Partitions: events.DefaultPartitions, Start: func(context.Context, string, int32) (int64, bool, error) { return 0, true, nil }})
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			rs, err := f.Poll(ctx)
-			if err != nil {
-				return
-			}
-			c.take(rs)
-		}
-	}()
-	c.t.Cleanup(func() {
-		<-done
-		f.Close()
-	})
+	follow(c.t, logreader.FollowerConfig{Config: c.cfg, Group: string(c.cfg.Namespace) + "test", Topics: []string{c.cfg.Namespace.Events()},
+		Partitions: events.DefaultPartitions, Start: c.startAt}, c.take, c.followFailed)
+}
+
+// followFailed keeps why reading restarts. On a busy machine the group may remove this member.
+func (c *cluster) followFailed(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.followError = err
+}
+
+func (c *cluster) startAt(_ context.Context, _ string, p int32) (int64, bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.next[p], true, nil
 }
 
 func (c *cluster) take(rs []events.Record) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range rs {
+		if rs[i].Offset < c.next[rs[i].Partition] {
+			continue // read again after a rebalance
+		}
+		c.next[rs[i].Partition] = rs[i].Offset + 1
 		e := c.log.Event(&rs[i])
 		if e == nil {
 			continue
@@ -252,6 +253,7 @@ func (c *cluster) await(what string, within time.Duration, cond func() bool) {
 		for _, state := range c.ended {
 			ended[state]++
 		}
+		failed := c.followError
 		c.mu.Unlock()
 		if ok {
 			return
@@ -259,7 +261,7 @@ func (c *cluster) await(what string, within time.Duration, cond func() bool) {
 		select {
 		case <-c.change:
 		case <-deadline.C:
-			c.t.Fatalf("not within %s: %s; tasks that ended or are held: %v", within, what, ended)
+			c.t.Fatalf("not within %s: %s; tasks that ended or are held: %v; last error of the reader: %v", within, what, ended, failed)
 		}
 	}
 }
@@ -308,7 +310,7 @@ func TestClusterSurvivesKills(t *testing.T) {
 	c.apply(clusterWorkflow)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	c.follow(ctx)
+	c.follow()
 	c.scheduler("scheduler-1")
 	c.scheduler("scheduler-2")
 	c.supervisor("supervisor-1")

@@ -54,7 +54,7 @@ func TestFailuresSurviveKills(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	c.follow(ctx)
+	c.follow()
 	c.startShop(c.url, 2)
 	ids := c.submitNumbered(ctx, tasks)
 	c.await("refunds of caught charges run", suite.Patience, func() bool { return c.refunding(ids) >= tasks/4 })

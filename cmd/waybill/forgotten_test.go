@@ -23,7 +23,7 @@ func TestForgottenIDsSurviveKills(t *testing.T) {
 	c.apply(strings.Replace(clusterWorkflow, "on_error: undo", "on_error: undo\ndedupe_for: 1s", 1))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	c.follow(ctx)
+	c.follow()
 	c.startShop(c.url, 2)
 	ids := c.submitNumbered(ctx, tasks)
 	c.await("an id is forgotten", suite.Patience, func() bool { return len(c.forgotten) > 0 })

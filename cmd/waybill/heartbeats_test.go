@@ -85,7 +85,7 @@ func TestHeartbeatsSurviveKills(t *testing.T) {
 	c.apply(strings.ReplaceAll(clusterWorkflow, `operation: charge,`, `operation: charge, complete_within: 2m, heartbeat: 8s,`))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	c.follow(ctx)
+	c.follow()
 	c.startShop(url, 2)
 	ids := c.submitNumbered(ctx, tasks)
 	c.await("progress of half of the tasks", suite.Patience, func() bool { return c.reports >= tasks/2 })

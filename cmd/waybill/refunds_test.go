@@ -24,7 +24,7 @@ func TestRefundsSurviveKills(t *testing.T) {
 	c.apply(clusterWorkflow)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	c.follow(ctx)
+	c.follow()
 	c.startShop(c.url, 2)
 	ids := c.submitNumbered(ctx, tasks)
 	count := func(s events.TaskState) (n int) {

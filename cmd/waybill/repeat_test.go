@@ -27,7 +27,7 @@ func TestRepeatsSurviveKills(t *testing.T) {
 	c.apply(clusterWorkflow + deliverStep)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	c.follow(ctx)
+	c.follow()
 	c.startShop(c.url, 2)
 	ids := c.submitNumbered(ctx, tasks)
 	c.await("all first calls", suite.Patience, func() bool { return c.calls >= tasks })

@@ -91,9 +91,7 @@ func TestSchedulesSurviveKills(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.apply(scheduledWorkflow)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	c.follow(ctx)
+	c.follow()
 	c.scheduler("scheduler-1")
 	for _, name := range []string{"supervisor-1", "supervisor-2"} {
 		c.supervisor(name)

@@ -43,7 +43,7 @@ func TestSignalsSurviveKills(t *testing.T) {
 	c.apply(strings.ReplaceAll(clusterWorkflow, "  ship: {needs: [charge]", "  approve: {needs: [charge], signal: approved, complete_within: 5m}\n  ship: {needs: [approve]"))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	c.follow(ctx)
+	c.follow()
 	c.startShop(c.url, 1)
 	ids := c.submitNumbered(ctx, tasks)
 	sendSignals(t, c.cfg, ids[:tasks/2])

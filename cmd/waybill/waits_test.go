@@ -20,7 +20,7 @@ func TestWaitsSurviveKills(t *testing.T) {
 	c.apply(strings.ReplaceAll(clusterWorkflow, "  ship: {needs: [charge]", "  settle: {needs: [charge], wait: 20s}\n  ship: {needs: [settle]"))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	c.follow(ctx)
+	c.follow()
 	c.startShop(c.url, 1)
 	ids := c.submitNumbered(ctx, tasks)
 	c.await("all waits started", suite.Patience, func() bool { return c.waits >= tasks })
