@@ -28,11 +28,12 @@ const (
 
 // The codes of alerts.
 const (
-	AlertRecreated = "intake_topic_recreated"
-	AlertLost      = "intake_records_lost"
-	AlertTruncated = "intake_topic_truncated"
-	AlertStopped   = "intake_stopped"
-	AlertWaits     = "intake_waits"
+	AlertRecreated  = "intake_topic_recreated"
+	AlertLost       = "intake_records_lost"
+	AlertTruncated  = "intake_topic_truncated"
+	AlertUnreadable = "intake_records_unreadable"
+	AlertStopped    = "intake_stopped"
+	AlertWaits      = "intake_waits"
 )
 
 // Log is the Kafka client of a worker: a schedulerworker.Worker.
@@ -156,6 +157,7 @@ func (c *consumer) open(ctx context.Context, number int) (Log, error) {
 
 func (c *consumer) listener() *schedulerworker.Listener {
 	name, log, alert := c.program.Definition.Name, c.s.cfg.Log.With("intake", c.program.Definition.Name), c.s.cfg.Listener.Alert
+	unreadable := map[int32]string{} // what was said of each partition: a read is retried for as long as it fails
 	return &schedulerworker.Listener{
 		GroupFailed: func(err error) {
 			log.Warn("membership in the intake's group ended; the process joins again", "error", err)
@@ -168,6 +170,10 @@ func (c *consumer) listener() *schedulerworker.Listener {
 			log.Error("the topic was truncated", "error", err)
 		},
 		Corrupt: func(topic string, p int32, err error) {
+			if told := err.Error(); unreadable[p] != told {
+				unreadable[p] = told
+				alert(name, AlertUnreadable, fmt.Sprintf("partition %d of %s can't be read, and its records wait: %s", p, topic, told))
+			}
 			log.Error("records can't be read; the partition is paused, and the read is retried", "topic", topic, "partition", p, "error", err)
 		},
 		Position: func(at groupmember.Position, fault groupmember.PositionFault) {
