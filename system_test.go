@@ -34,6 +34,7 @@ type system struct {
 // TestSystem runs the public API, the example programs and the session of the docs as their readers would. It runs them
 // against the roles of `waybill up`, and against separate processes on a cluster.
 func TestSystem(t *testing.T) {
+	suite.NeedAll(t, "the program, built")
 	binary := goBuild(t, ".", "./cmd/waybill")
 	t.Run(kafkatest.EmbeddedKind, func(t *testing.T) {
 		t.Parallel()

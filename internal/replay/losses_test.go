@@ -8,6 +8,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/replay"
+	"github.com/waybill-run/waybill/internal/suite"
 )
 
 // Each event of a log is lost in turn. The reader of the rest leaves out the task of the lost event. All remaining
@@ -33,8 +34,8 @@ func TestWhatIsLostIsLeftOut(t *testing.T) {
 	for _, v := range look(end, -1).Tasks {
 		whole[v.ID] = v
 	}
-	most := 0
-	for i := 0; i < len(records); i += 1 + len(records)/80 {
+	most, step := 0, 1+len(records)/suite.Of(t, 20, 80)
+	for i := 0; i < len(records); i += step {
 		id, loss := string(records[i].Key), replay.Loss{Partition: records[i].Partition, Offset: records[i].Offset, Err: errors.New("changed")}
 		named := loss
 		named.All = true

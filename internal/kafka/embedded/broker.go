@@ -82,15 +82,7 @@ func Start(o Options) (_ *Broker, err error) {
 		if b.lock, clean, err = lockDir(o.DataDir); err != nil {
 			return nil, err
 		}
-		if err := checkLog(o.DataDir, clean); err != nil {
-			return nil, fmt.Errorf("data directory %s: %w", o.DataDir, err)
-		}
-		if !clean {
-			if err := repairIndexes(o.DataDir); err != nil {
-				return nil, fmt.Errorf("data directory %s: %w", o.DataDir, err)
-			}
-		}
-		if err := writeEndMarkers(o.DataDir); err != nil {
+		if err := prepareLog(o.DataDir, clean); err != nil {
 			return nil, fmt.Errorf("data directory %s: %w", o.DataDir, err)
 		}
 	}

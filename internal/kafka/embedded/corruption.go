@@ -74,6 +74,19 @@ func (e *corruptionError) Error() string {
 	return b.String()
 }
 
+// prepareLog checks the log before kfake reads it, and repairs what a kill leaves.
+func prepareLog(dir string, clean bool) error {
+	if err := checkLog(dir, clean); err != nil {
+		return err
+	}
+	if !clean {
+		if err := repairIndexes(dir); err != nil {
+			return err
+		}
+	}
+	return writeEndMarkers(dir)
+}
+
 // checkLog checks the log before kfake reads it. kfake silently truncates a partition at the first batch that it can't
 // read. That is right only for a partial write at the end, which a kill leaves. Anywhere else, one corrupt byte would
 // remove every later record. kfake also ignores what follows a bad entry of a state log, so checkLog removes a partial
