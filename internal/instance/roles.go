@@ -283,7 +283,7 @@ func (n *Instance) runRestarting(ctx context.Context, role string, loop func(con
 		if !ahead {
 			p, ahead = nothing.persists(err)
 		}
-		if tries++; tries > restartTriesMax || refused.exceeded(err, start, time.Now()) || isPermanent(err) || !ahead && outOfRange(err) {
+		if tries++; tries > restartTriesMax || refused.exceeded(kafka.IsRefused(err), start, time.Now()) || isPermanent(err) || !ahead && outOfRange(err) {
 			return fmt.Errorf("%s: %w", role, n.withRemedy(err))
 		}
 		if ahead {
@@ -308,11 +308,11 @@ const refusedMax = time.Minute
 // refusedPeriod is the time since which each of a role's clients was refused.
 type refusedPeriod struct{ since time.Time }
 
-// exceeded records the error with which a client ended that ran since start. It reports whether clients have been refused for
-// refusedMax. A client that ran for longer was permitted for a while.
-func (r *refusedPeriod) exceeded(err error, start, now time.Time) bool {
+// exceeded records whether a client that ran from start to now ended because it was refused. It reports whether clients have
+// been refused for refusedMax. A client that ran for longer was permitted for a while.
+func (r *refusedPeriod) exceeded(refused bool, start, now time.Time) bool {
 	switch {
-	case !kafka.IsRefused(err):
+	case !refused:
 		r.since = time.Time{}
 	case r.since.IsZero(), now.Sub(start) > refusedMax:
 		r.since = now
