@@ -52,7 +52,7 @@ func binary(t *testing.T) string {
 }
 
 // quickScripts are the scripts that run in plain `go test`. The others wait, or run many commands.
-var quickScripts = []string{"agent", "export", "submit", "workflow"}
+var quickScripts = []string{"agent", "export"}
 
 // TestScript runs the tools against the system of `waybill up --demo`, in this process. Scripts share it and run in
 // parallel, so each uses its own ids.
