@@ -50,7 +50,7 @@ func Diagnose(o *Observation) []Finding {
 	list = append(list, intakeFindings(o.Intakes)...)
 	list = append(list, scheduleFindings(&o.Schedules)...)
 	for _, fault := range o.Unusable {
-		list = append(list, Finding{"workflows", Fault, fault, "apply a new version of it, or run a build that can read it"})
+		list = append(list, Finding{"workflows", Fault, fault, "run a build that can read it; or apply a new version, and `waybill workflow delete` this one"})
 	}
 	for _, use := range o.Missing {
 		list = append(list, Finding{"workflows", Fault, use, "`waybill workflow apply` that workflow, or name another one"})
