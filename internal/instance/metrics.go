@@ -405,7 +405,8 @@ func (n *Instance) reportUnreadablePartition(topic string, p int32, err error) {
 
 func (n *Instance) supervisorListener() *supervisor.Listener {
 	m, owned := n.metrics, n.metrics.partitions.WithLabelValues("supervisor")
-	initCounters(m.recoveriesAsked, events.ActionRetry, events.ActionWait, events.ActionUndo, events.ActionHold, events.ActionForget)
+	initCounters(m.recoveriesAsked, events.Actions...)
+	initCounters(m.recoveriesAsked, events.ActionForget)
 	initCounters(m.unreadable, "supervisor")
 	initCounters(m.storesDropped, "supervisor")
 	initCounters(m.schedulesStarted, string(schedule.Due), string(schedule.Queue), string(schedule.Triggered), string(schedule.Backfilled))
