@@ -10,7 +10,7 @@ func init() {
 	}
 	texts("waybill.child.started.v1", "A step runs a child task. Its submission is written in the same transaction. Only the first attempt has the input.", "step", "attempt", "child", "workflow", "token_hash")
 	texts("waybill.child.completed.v1", "The child was processed.", "step", "attempt")
-	texts("waybill.child.rejected.v1", "The child ended without a result: it was undone or cancelled, or its submission was refused. Nothing of it is left, unless unknown is set.", "step", "attempt")
+	texts("waybill.child.rejected.v1", "The child ended without a result: it was undone or cancelled, or its submission was refused. It has left no effect, unless unknown is set.", "step", "attempt")
 	texts("waybill.child.held.v1", "The child is held. The step continues.", "step", "attempt", "error")
 	texts("waybill.child.resumed.v1", "The child is no longer held.", "step", "attempt")
 	texts("waybill.withdrawal.started.v1", "The undo of a step withdraws its child: the child is cancelled, or undone if it was processed. The withdrawal is written in the same transaction.", "step", "attempt", "child", "token_hash")

@@ -8,7 +8,7 @@ func init() {
 			required []string
 		}{text, required}
 	}
-	texts("waybill.items.began.v1", "A step runs for each item of a list. Only the first attempt has the list. A later attempt runs the items again that failed.", "step", "attempt", "token")
+	texts("waybill.items.began.v1", "A step runs for each item of a list. Only the first attempt has the list. A later attempt runs the failed items again.", "step", "attempt", "token")
 	texts("waybill.items.started.v1", "The tasks of some items were submitted, in the same transaction.", "step", "attempt", "from", "to")
 	texts("waybill.item.ended.v1", "An item has its result: the output of its task, or an error.", "step", "item")
 	texts("waybill.item.held.v1", "The task of an item is held. The step continues.", "step", "item", "error")

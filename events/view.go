@@ -28,7 +28,7 @@ type TaskView struct {
 	// WaitingSignals are Task.WaitingSignals of a task that takes signals.
 	WaitingSignals []string `json:"waiting_signals,omitempty" jsonschema:"The names of the signals that running steps wait for, in the order of the steps. Absent: none."`
 	// Intake is absent for tasks that an application submitted.
-	Intake *IntakeView `json:"intake,omitempty" jsonschema:"The record that an intake made the task of. Absent: an application submitted it."`
+	Intake *IntakeView `json:"intake,omitempty" jsonschema:"The record that an intake turned into the task's submission. Absent: an application submitted it."`
 	AsOf   AsOf        `json:"as_of" jsonschema:"The part of the log that the answer reflects."`
 }
 
