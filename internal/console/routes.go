@@ -38,7 +38,7 @@ var routes = []route{
 		succeeds(http.StatusAccepted, "The signal is written. A step takes it, or the task keeps it until one does; if none can, it becomes a dead letter."),
 	getRoute("streamEvents", "/events", "Stream the events of all tasks, from now on", (*call).events).
 		succeeds(http.StatusOK, "Server-Sent Events. The data of each is a Line."),
-	getRoute("streamChanges", "/changes", "Stream what changed, so that lists are asked for again only then", (*call).changes).
+	getRoute("streamChanges", "/changes", "Stream what changed, so that clients request lists again only then", (*call).changes).
 		succeeds(http.StatusOK, "Server-Sent Events. The data of each is a Changes. An event `changes` comes at most every second, an event `beat` says that nothing changed for 5 s. "+
 			"Ask for your lists once the answer has begun: what changed before isn't reported."),
 	getRoute("listWorkflows", "/workflows", "List the workflow versions, with their tasks by state", (*call).workflows),
@@ -59,7 +59,7 @@ var routes = []route{
 		fails(http.StatusUnprocessableEntity),
 	getRoute("getStats", "/stats", "Get what happened to tasks, or to the requests of agents, by time: counts, and how long they took", (*call).stats),
 	getRoute("listErrorGroups", "/error-groups", "List the errors of held tasks: held tasks with the same error are a group", (*call).errorGroups),
-	getRoute("listDeadletters", "/deadletters", "List dead letters, which are records that could not be used, the newest first", (*call).deadletters),
+	getRoute("listDeadletters", "/deadletters", "List dead letters, which are records that could not be processed, the newest first", (*call).deadletters),
 	postRoute("redriveDeadletters", "/deadletters/redrive", commandRole, "Write the original records of dead letters again", (*call).redrive),
 	getRoute("listBatches", "/batches", "List batches, the newest first", (*call).batches),
 	postRoute("createBatch", "/batches", commandRole, "Create a batch, which sends one command to many tasks, or preview it", (*call).createBatch).

@@ -28,7 +28,7 @@ var described = map[reflect.Type]string{
 	reflect.TypeFor[events.StepView]():              "A step of a task.",
 	reflect.TypeFor[events.SummaryView]():           "A task in a list.",
 	reflect.TypeFor[events.UndoView]():              "The undo of a step.",
-	reflect.TypeFor[events.ParentView]():            "The step that a task is the child of.",
+	reflect.TypeFor[events.ParentView]():            "The step that started a child task.",
 	reflect.TypeFor[events.ChildView]():             "The child task of a step.",
 	reflect.TypeFor[events.CheckView]():             "The last check of a step: an agent is asked what became of an attempt with an unknown effect.",
 	reflect.TypeFor[replay.Why]():                   "Why a task doesn't advance.",
@@ -56,16 +56,16 @@ var described = map[reflect.Type]string{
 	reflect.TypeFor[consoleapi.AlertPage]():         "A page of alerts.",
 	reflect.TypeFor[consoleapi.ErrorGroup]():        "The held tasks with the same error: of one workflow, step, kind of run and code, whose messages differ only in values.",
 	reflect.TypeFor[consoleapi.ErrorGroupList]():    "Error groups: those with the most held tasks first, then the latest.",
-	reflect.TypeFor[consoleapi.Stats]():             "What happened to tasks in a time.",
+	reflect.TypeFor[consoleapi.Stats]():             "What happened to tasks in a span of time.",
 	reflect.TypeFor[consoleapi.StatsSeries]():       "What happened to tasks, by time.",
 	reflect.TypeFor[consoleapi.StatsList]():         "What happened to tasks, in one or several series.",
-	reflect.TypeFor[consoleapi.AgentStats]():        "What happened to the requests of an agent in a time.",
+	reflect.TypeFor[consoleapi.AgentStats]():        "What happened to the requests of an agent in a span of time.",
 	reflect.TypeFor[consoleapi.AgentSeries]():       "What happened to the requests of an agent, by time.",
 	reflect.TypeFor[consoleapi.Latency]():           "How long something took.",
 	reflect.TypeFor[consoleapi.StepList]():          "What happens at the steps of a workflow's version.",
 	reflect.TypeFor[consoleapi.StepCounts]():        "What happens at a step.",
 	reflect.TypeFor[consoleapi.StepAt]():            "Open tasks at a step.",
-	reflect.TypeFor[consoleapi.StepRun]():           "What happened to a step's operation, undo or check, since the log begins.",
+	reflect.TypeFor[consoleapi.StepRun]():           "What happened to a step's operation, undo or check, since the log began.",
 	reflect.TypeFor[consoleapi.Prediction]():        "An estimate of when a task will be processed.",
 	reflect.TypeFor[consoleapi.PredictedTask]():     "A task that must end soon.",
 	reflect.TypeFor[consoleapi.PredictionList]():    "Tasks that must end soon. At most 1,000 are looked at: those that must end first. At most 50 are listed.",
@@ -76,7 +76,7 @@ var described = map[reflect.Type]string{
 	reflect.TypeFor[consoleapi.Deadletter]():        "A record that could not be used.",
 	reflect.TypeFor[consoleapi.DeadletterPage]():    "A page of dead letters.",
 	reflect.TypeFor[consoleapi.DeadletterFate]():    "What became of a dead letter.",
-	reflect.TypeFor[consoleapi.RedriveCommand]():    "A selection of dead letters. At least one of deadletters, reasons and since is needed; those that fit all of them are selected.",
+	reflect.TypeFor[consoleapi.RedriveCommand]():    "A selection of dead letters. At least one of deadletters, reasons, intake and since is needed; those that match all of them are selected.",
 	reflect.TypeFor[consoleapi.Redriven]():          "What was done with the selected dead letters.",
 	reflect.TypeFor[redrive.Letter]():               "A selected dead letter, and what was done with it.",
 	reflect.TypeFor[consoleapi.Changes]():           "What changed since the message before.",
@@ -185,7 +185,7 @@ func newSchemas() *schemas {
 	addEnum(s, "The outcome of an attempt, as a check found it.", []events.Became{events.BecameCompleted, events.BecameNone, events.BecameUnknown})
 	addEnum(s, "A command to a task.", events.Commands)
 	addEnum(s, "Why a task or a step doesn't advance.", replay.Reasons)
-	addEnum(s, "The result of a task of a batch. waiting: it has no command yet. passed: accepted, and the fault did not recur. recurred: accepted, and the task is held again. unanswered: the command is sent again.", batch.Statuses)
+	addEnum(s, "The result of a task of a batch. waiting: it has no command yet. sent: the command isn't answered yet. passed: accepted, and the fault did not recur. recurred: accepted, and the task is held again. unanswered: the command is sent again.", batch.Statuses)
 	s.addComponent(reflect.TypeFor[submission](), "Submission")
 	s.enums["Submission"] = submissionSchema()
 	s.reach(reflect.TypeFor[consoleapi.Changes]()) // of a stream

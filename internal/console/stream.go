@@ -267,7 +267,7 @@ func isTaskEnd(r *events.Record) bool {
 
 type eventsRequest struct {
 	After       string `query:"after" jsonschema:"The id of an event of this stream: the stream continues after it. Absent: now."`
-	LastEventID string `header:"Last-Event-ID" jsonschema:"As after, which it overrides. Browsers send it when they reconnect."`
+	LastEventID string `header:"Last-Event-ID" jsonschema:"The same as the parameter after, which it overrides. Browsers send it when they reconnect."`
 }
 
 // events streams the events of all partitions from now on, or from Last-Event-ID or after. Each id names the

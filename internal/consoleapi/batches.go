@@ -23,7 +23,7 @@ type BatchCommand struct {
 	Reason       string         `json:"reason,omitempty" jsonschema:"Why. It is written to the log, with each command. It is required, except with preview."`
 	By           string         `json:"by,omitempty" jsonschema:"Who claims to create it. A console with tokens records the name of the token instead."`
 	Rate         *float64       `json:"rate,omitempty" jsonschema:"The maximum number of commands per second. 0: no limit. Absent: 50."`
-	Canary       *int           `json:"canary,omitempty" jsonschema:"The number of tasks that get the command first. The others wait until these are through. 0: none. Absent: 1."`
+	Canary       *int           `json:"canary,omitempty" jsonschema:"The number of tasks that get the command first. The others wait until these have passed. 0: none. Absent: 1."`
 	CanaryWithin string         `json:"canary_within,omitempty" jsonschema:"The maximum wait for the canary, as a duration. Absent: 1m."`
 	Preview      bool           `json:"preview,omitempty" jsonschema:"true: create nothing, and show the tasks of the batch."`
 }

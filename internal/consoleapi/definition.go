@@ -38,10 +38,10 @@ type TaskGraph struct {
 // DefinitionDiff is what differs between two versions of a workflow.
 type DefinitionDiff struct {
 	Workflow string       `json:"workflow" jsonschema:"The name of the workflow."`
-	From     int          `json:"from" jsonschema:"The one version."`
-	To       int          `json:"to" jsonschema:"The other version."`
-	Added    []string     `json:"added" jsonschema:"The steps that only the other version has."`
-	Removed  []string     `json:"removed" jsonschema:"The steps that only the one version has."`
+	From     int          `json:"from" jsonschema:"The first version."`
+	To       int          `json:"to" jsonschema:"The second version."`
+	Added    []string     `json:"added" jsonschema:"The steps that only the second version has."`
+	Removed  []string     `json:"removed" jsonschema:"The steps that only the first version has."`
 	Changed  []string     `json:"changed" jsonschema:"The steps that both have and that differ."`
 	Changes  []Change     `json:"changes" jsonschema:"The fields that differ, by path. A list is compared as a whole."`
 	Lines    []SourceLine `json:"lines" jsonschema:"All lines of both sources, in order."`
@@ -49,8 +49,8 @@ type DefinitionDiff struct {
 
 // SourceLine is a line of a comparison of two texts.
 type SourceLine struct {
-	Op   string `json:"op" enum:"same,added,removed" jsonschema:"same: both have it. added: only the other version does. removed: only the one version does."`
+	Op   string `json:"op" enum:"same,added,removed" jsonschema:"same: both texts have it. added: only the second does. removed: only the first does."`
 	Text string `json:"text" jsonschema:"The line."`
-	From int    `json:"from,omitempty" jsonschema:"Its number in the one source, from 1. Absent: it isn't there."`
-	To   int    `json:"to,omitempty" jsonschema:"Its number in the other source, from 1. Absent: it isn't there."`
+	From int    `json:"from,omitempty" jsonschema:"Its number in the first text, from 1. Absent: it isn't there."`
+	To   int    `json:"to,omitempty" jsonschema:"Its number in the second text, from 1. Absent: it isn't there."`
 }

@@ -8,7 +8,7 @@ type Prediction struct {
 	Misses       bool     `json:"misses" jsonschema:"true: ends_at is after complete_by, and there are at least 20 samples."`
 	CriticalPath []string `json:"critical_path" jsonschema:"The remaining steps that decide ends_at, in their order."`
 	Samples      int64    `json:"samples" jsonschema:"The number of durations that the estimate is made of: the smallest of a step of the critical path. They are of the last 7 to 14 days."`
-	Unknown      []string `json:"without_samples,omitempty" jsonschema:"Remaining steps without samples. ends_at is then the earliest. Absent: none."`
+	Unknown      []string `json:"without_samples,omitempty" jsonschema:"Remaining steps without samples. ends_at is then a lower bound. Absent: none."`
 }
 
 // PredictedTask is a task that must end soon.

@@ -8,7 +8,7 @@ type StepList struct {
 	Version      int                        `json:"version" jsonschema:"The version."`
 	Tasks        map[events.TaskState]int64 `json:"tasks" jsonschema:"The number of its tasks by state."`
 	Steps        []StepCounts               `json:"steps" jsonschema:"The steps, in the order of the definition. If the definition is gone: those that a task has reached, by name."`
-	DurationDays int                        `json:"duration_days" jsonschema:"Durations are of the last 7 days, and of up to this many."`
+	DurationDays int                        `json:"duration_days" jsonschema:"Durations cover at least the last 7 days, and at most this number of days."`
 	AsOf         []events.AsOf              `json:"as_of" jsonschema:"The part of each partition that the answer reflects."`
 	Incomplete   []Incomplete               `json:"incomplete" jsonschema:"What the answer lacks. Empty: nothing."`
 }
@@ -18,7 +18,7 @@ type StepCounts struct {
 	Step  string   `json:"step" jsonschema:"The step."`
 	At    StepAt   `json:"at" jsonschema:"The number of open tasks that are at the step now: at its operation, its undo or its check."`
 	Held  int64    `json:"held" jsonschema:"The number of held tasks with this step in error."`
-	Do    StepRun  `json:"do" jsonschema:"Its operation. A step that waits for an instant or a signal has the time that it waits."`
+	Do    StepRun  `json:"do" jsonschema:"Its operation. The duration of a step that waits for an instant or a signal is the time that it waited."`
 	Undo  StepRun  `json:"undo" jsonschema:"Its undo."`
 	Check *StepRun `json:"check,omitempty" jsonschema:"Its check, without durations. Absent: none was made."`
 }

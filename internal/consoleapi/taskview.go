@@ -59,7 +59,7 @@ type ChainFault struct {
 type CommandList struct {
 	Task     string           `json:"task" jsonschema:"The task's id."`
 	State    events.TaskState `json:"state" jsonschema:"The state of the task."`
-	Commands []CommandChoice  `json:"commands" jsonschema:"The commands, refused ones included, and the signals that steps wait for at some time."`
+	Commands []CommandChoice  `json:"commands" jsonschema:"The commands, refused ones included, and the signals that steps of the plan wait for."`
 	AsOf     events.AsOf      `json:"as_of" jsonschema:"The part of the log that the answer reflects."`
 }
 

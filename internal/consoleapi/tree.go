@@ -11,7 +11,7 @@ const (
 // TaskTree is a task with its children, their children, and so on.
 type TaskTree struct {
 	Task  string        `json:"task" jsonschema:"The task's id."`
-	Tasks []TreeTask    `json:"tasks" jsonschema:"The tasks: each before its children, which are in the order of their starts. Of the items of a step those come first that failed or are held, then those that run."`
+	Tasks []TreeTask    `json:"tasks" jsonschema:"The tasks: each before its children, which are in the order of their starts. Among the items of a step, those that failed or are held come first, then those that run."`
 	Lines []events.Line `json:"lines" jsonschema:"The events of these tasks by time, those of a task in their order. Events of items that aren't in the tree are left out. Empty unless lines is true."`
 	More  []TreeMore    `json:"more" jsonschema:"The children that are left out, by task and step. Empty: none are."`
 	Left  int           `json:"left_off" jsonschema:"The number of children that are left out. Their own children aren't counted."`

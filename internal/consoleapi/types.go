@@ -70,7 +70,7 @@ type Submitted struct {
 	ID         string           `json:"id" jsonschema:"The task's id."`
 	State      events.TaskState `json:"state,omitempty" jsonschema:"The state of the task. Absent: no scheduler has accepted the submission yet."`
 	AsOf       *events.AsOf     `json:"as_of" jsonschema:"A min_offset with this offset waits until an answer reflects the task. null: no scheduler has accepted the submission yet."`
-	Deprecated string           `json:"deprecated,omitempty" jsonschema:"Why the version is deprecated that the submission names. Absent: it isn't deprecated."`
+	Deprecated string           `json:"deprecated,omitempty" jsonschema:"Why the version that the submission names is deprecated. Absent: it isn't."`
 }
 
 // CommandBody has the fields of all commands.
@@ -174,7 +174,7 @@ type Deadletter struct {
 
 // DeadletterFate is what became of a dead letter.
 type DeadletterFate struct {
-	State      string `json:"state" enum:"open,redriven,task" jsonschema:"redriven: it was written again, and became a later dead letter. task: there is a task of its id. open: neither is known; a record that was written again and was of use is open."`
+	State      string `json:"state" enum:"open,redriven,task" jsonschema:"redriven: it was written again, and became a later dead letter. task: there is a task of its id. open: neither is known, also if the record was written again and accepted."`
 	Deadletter string `json:"deadletter,omitempty" jsonschema:"The later dead letter, as PARTITION/OFFSET."`
 	Task       string `json:"task,omitempty" jsonschema:"The id of the task."`
 }
@@ -190,7 +190,7 @@ const (
 type RedriveCommand struct {
 	Deadletters []string `json:"deadletters,omitempty" jsonschema:"Only these dead letters, as PARTITION/OFFSET."`
 	Reasons     []string `json:"reasons,omitempty" jsonschema:"Only dead letters with one of these reasons."`
-	Intake      string   `json:"intake,omitempty" jsonschema:"Only dead letters of this intake: records that it couldn't map, and what it made of records but a scheduler couldn't use."`
+	Intake      string   `json:"intake,omitempty" jsonschema:"Only dead letters of this intake: records that it couldn't map, and its submissions and signals that a scheduler couldn't use."`
 	Since       string   `json:"since,omitempty" jsonschema:"Only later dead letters: a duration before now (10m), or an instant. Absent: all that the topic has."`
 	Preview     bool     `json:"preview,omitempty" jsonschema:"true: write nothing, and show what would be written."`
 }
@@ -230,7 +230,7 @@ type WorkflowList struct {
 
 // Changes is a message of the stream of changes.
 type Changes struct {
-	What  []string `json:"what" jsonschema:"What changed, sorted. tasks: tasks have new events. holds: tasks are held that weren't, or no longer. index: what the console's answers lack. agents, batches, partitions, alerts, deadletters, workflows: the list of that name, apart from what tasks change in it."`
+	What  []string `json:"what" jsonschema:"What changed, sorted. tasks: tasks have new events. holds: holds began or ended. index: which partitions the console's answers lack. agents, batches, partitions, alerts, deadletters, workflows: the list of that name, apart from what tasks change in it."`
 	Tasks []string `json:"tasks" jsonschema:"The ids of tasks with new events, at most 100."`
 	More  bool     `json:"more" jsonschema:"Other tasks have new events, too."`
 }
@@ -261,7 +261,7 @@ type Agent struct {
 	Members    int    `json:"members" jsonschema:"The number of processes that read its requests."`
 	Lag        int64  `json:"lag" jsonschema:"The number of offsets of its request topic that its members haven't committed: unfinished requests and transaction markers."`
 	InFlight   int64  `json:"in_flight" jsonschema:"The number of tasks with a running attempt of this agent, according to events."`
-	Circuit    string `json:"circuit" enum:"closed,half-open,open,unknown" jsonschema:"The worst circuit of all downstreams of all members, as their commits report it. unknown: none reports it. Members that haven't worked yet don't, nor do those that aren't Waybill's."`
+	Circuit    string `json:"circuit" enum:"closed,half-open,open,unknown" jsonschema:"The worst state of the circuit breakers of all members, as their commits report it. unknown: none reports it. Members that haven't handled a request yet don't report it, nor do agents that don't use Waybill's library."`
 }
 
 // AgentList lists agents.

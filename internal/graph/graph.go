@@ -14,7 +14,7 @@ const (
 // Vertex is a step.
 type Vertex struct {
 	ID    string   `json:"id" jsonschema:"The step."`
-	Kind  string   `json:"kind" jsonschema:"The kind of the step: call, wait or signal. There can be further kinds."`
+	Kind  string   `json:"kind" jsonschema:"The kind of the step: call, wait, signal, workflow or items. Later builds may add kinds."`
 	Needs []string `json:"needs" jsonschema:"The steps that must end before it starts."`
 	What  string   `json:"what" jsonschema:"What the step does, for people."`
 	Notes []string `json:"notes,omitempty" jsonschema:"More about the step, for people. Absent: nothing."`
@@ -47,7 +47,7 @@ type Box struct {
 type Edge struct {
 	From   int      `json:"from" jsonschema:"The index of a box in boxes."`
 	To     int      `json:"to" jsonschema:"The index of a box in boxes that needs it."`
-	Points [][2]int `json:"points" jsonschema:"The points of the line, each an x and a y. The first is on the right side of the one box, the last on the left side of the other."`
+	Points [][2]int `json:"points" jsonschema:"The points of the line, each an x and a y. The first is on the right side of the box from, the last on the left side of the box to."`
 }
 
 // The measures of a drawing, in CSS pixels.

@@ -25,7 +25,7 @@ type Schedule struct {
 	AppliedAt  *string           `json:"applied_at" format:"date-time" jsonschema:"When it was applied, paused or resumed last."`
 	By         string            `json:"by,omitempty" jsonschema:"Who did that: the name of a token."`
 	Claimed    string            `json:"by_claimed,omitempty" jsonschema:"Who claims to have done that; it isn't verified."`
-	Why        string            `json:"why,omitempty" jsonschema:"Why."`
+	Why        string            `json:"why,omitempty" jsonschema:"The reason that was given for that. Absent: none."`
 	Recent     []ScheduleInstant `json:"recent,omitempty" jsonschema:"The last instants, the newest first. Only of a single schedule."`
 }
 
