@@ -36,7 +36,7 @@ func newAlerts() *cobra.Command {
 		Use:   "alerts",
 		Short: "Show alerts: held tasks, and definitions, intakes and topics with faults",
 		Long: `Show alerts, newest first. An alert says that a task is held, that a definition or a reply_to topic can't be
-used, or that an intake has a fault. They need an operator. --open shows only the tasks that are still held.
+used, or that an intake has a fault. Each needs an operator. --open shows only alerts of tasks that are still held.
 
 A console answers if one runs. Otherwise the log is indexed for this query. --follow reads the topic of
 alerts, which keeps them for 30 days: it shows alerts in the order of the log, and new ones as they arrive,

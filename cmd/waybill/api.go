@@ -29,7 +29,7 @@ type apiFlags struct {
 func (a *apiFlags) flags(cmd *cobra.Command) { markConnection(cmd, a.define) }
 
 func (a *apiFlags) define(f *pflag.FlagSet) {
-	f.StringVar(&a.url, "api", apiAuto, "URL of a console to query instead of the brokers; auto: http://"+defaultConsole+" if it belongs to this cluster, without the token, else the log is read; off: the log is read")
+	f.StringVar(&a.url, "api", apiAuto, "URL of a console to query instead of the brokers; auto: http://"+defaultConsole+", without a token, if that console belongs to this cluster, else the log is read; off: the log is read")
 	f.StringVar(&a.tokenFile, "api-token-file", "", "file that holds the bearer token for the console that --api names; it is sent to no other")
 }
 

@@ -23,7 +23,7 @@ import (
 
 const batchHelp = `
 With --filter the command is a batch over all tasks that match, oldest first. It summarizes them, asks for
-confirmation (or needs --yes), sends the command to --canary tasks, waits until they have passed, then sends it to
+confirmation (--yes replaces it), sends the command to --canary tasks, waits until they have passed, then sends it to
 the others at --rate. It stops when the fault recurs: when a canary, or one of a sample of the others, is held
 again. docs/reference/http-api.md lists the terms of a filter. Tasks in a state that doesn't allow the command are
 left out.

@@ -49,10 +49,10 @@ and agents run in this process; agents reply at once.
 Without --rate a new task is sent when another has ended, with --inflight open at a time. With --rate tasks are sent
 at fixed times, and latency counts from those times. --inflight 1 measures a single task alone.
 
---floor then runs a program that only moves the same records through the same topics in transactions. The
+--floor also runs a program that only moves the same records through the same topics in transactions. The
 ratio shows what Waybill costs on top of Kafka.
 
-At the end the log is verified. If it breaks a guarantee there is no result: exit code 1.`,
+At the end the log is verified. If a guarantee is broken, there is no result: exit code 1.`,
 		Example: `  waybill bench --tasks 60000 --inflight 2000 --floor
   waybill bench --tasks 5000 --inflight 1`,
 		Args: noArguments,

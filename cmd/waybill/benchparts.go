@@ -23,9 +23,9 @@ doesn't answer. Levels run one after another on one log. Before each level, the 
 on another log, so that two adjacent runs are compared.
 
 --rounds repeats this. Ratios to the first level and memory are medians; other figures are those of the round
-with the median processor time. A level starts when the stores have flushed and compacted what was opened for
-it. Task ids have no order. Memory is what the roles release when they end; caches, memtables and decoded tasks
-are bounded, however many tasks are open.`,
+with the median processor time. A level starts when its open tasks are flushed and compacted in the stores. Task
+ids are not ascending. Memory is what the roles release when they end; caches, memtables and decoded tasks are
+bounded, however many tasks are open.`,
 		Example: `  waybill bench open --levels 0,100000 --tasks 100000 --rounds 3
   waybill bench open --step wait --levels 0,100000 --tasks 20000 --rounds 3`,
 		Args: noArguments,

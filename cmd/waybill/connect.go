@@ -42,7 +42,7 @@ func (c *connection) define(f *pflag.FlagSet) {
 	c.brokersFlag = f.Lookup("brokers")
 	f.StringVar(&c.namespace, "namespace", events.DefaultNamespace, "prefix of topics, consumer groups and transactional ids")
 	f.StringVar(&c.config, "config", "", "YAML file of settings; its keys are flag names")
-	f.StringVar(&c.profile, "profile", "", "named cluster of the file of profiles, whose settings count where no flag, variable or --config gives one")
+	f.StringVar(&c.profile, "profile", "", "name of a profile, whose settings apply unless a flag, a variable or the file of --config gives them")
 	f.StringVar(&c.properties, "kafka-config", "", "client.properties file with the names of Java clients (security.protocol, sasl.mechanism, ...)")
 	f.BoolVar(&c.tls, "tls", false, "use TLS to connect to the brokers")
 	f.StringVar(&c.ca, "tls-ca", "", "PEM file of the CA certificates to trust (implies --tls)")

@@ -77,11 +77,11 @@ func newUndo() *cobra.Command {
 		Use:   "undo ID | --filter FILTER",
 		Short: "Undo the completed steps of a task",
 		Long: `Undo a task: its steps are undone in reverse order of completion, and the task ends as undone. Use it for a
-held task that should not continue. First, running attempts end; steps whose outcome is unknown
+held task that should not continue. First, running attempts end; steps whose effect is unknown
 are undone before completed ones.
 
-A task that has ended as processed is undone only with --processed: it refunds a finished order. The
-scheduler reads the task's history again from the log for that.
+A task that has ended as processed is undone only with --processed, for example to refund a finished order.
+The scheduler then reads the task's history from the log again.
 
 The command is recorded in the log with who, why and its request id, and the scheduler answers it. If the
 task's state doesn't allow it, it is refused: exit code 8.

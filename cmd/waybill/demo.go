@@ -54,7 +54,7 @@ The card of an order selects how the services fail:
   tok_down        the charge fails several times before it works: backoff, then cool-down
   tok_stuck_undo  the charge can't be undone at first: held, then resubmitted by an operator
 
-Exit code 0 means that every order ended as it should and that the log verifies.`,
+Exit code 0 means that every order ended as it should and that 'waybill verify' finds no fault in the log.`,
 		Example: `  waybill demo
   waybill demo --tasks 5000 --seed 7 -o json`,
 		Args: cobra.NoArgs,

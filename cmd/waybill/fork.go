@@ -78,8 +78,8 @@ func newReplayFork() *cobra.Command {
 happened. This shows whether a changed definition would have helped. The simulation runs the scheduler's
 code on simulated time. It writes nothing, and doesn't change the task.
 
-Agents answer as recorded, after the recorded time. If no answer is recorded, --assume supplies it: the
-attempt is a new one, has another agent or operation, or got no reply. Events that depend on an assumed
+Agents answer as recorded, after the recorded time. --assume supplies answers that aren't recorded: those of
+attempts that are new, have another agent or operation, or got no reply. Events that depend on an assumed
 answer are marked '?'.
 
 Recorded delays are kept: a step that waited for a busy agent doesn't start earlier, and a supervisor that
@@ -91,7 +91,7 @@ wrote several events and --at names one of them, the simulation starts before th
 	}
 	o.oneTaskTool.flags(cmd)
 	o.forkFlags.flags(cmd)
-	cmd.Flags().Uint64Var(&o.at, "at", 0, "number of the last event that both have in common (default: the last event of the task)")
+	cmd.Flags().Uint64Var(&o.at, "at", 0, "number of the last event that the task and its simulation share (default: the last event of the task)")
 	return cmd
 }
 

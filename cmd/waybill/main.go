@@ -173,10 +173,11 @@ On your cluster:   waybill topics create --brokers HOST:9092, then run one or mo
                    'waybill scheduler', 'waybill supervisor', agents and 'waybill console'
 
 Each setting comes from its flag, else from the environment (WAYBILL_BROKERS for --brokers), else from
-the YAML file that --config names. Flags that narrow a list are taken from the command line only.
+the YAML file that --config names, else from the profile that --profile names. Flags that narrow a list
+are taken from the command line only.
 
 Times are UTC. On a terminal, states have colours (not with NO_COLOR), and tables are fitted to the width:
-times are shortened, long texts are cut, some columns are left out. Piped, or as json, nothing is.
+times are shortened, long texts are cut, some columns are left out. Piped output and json are complete.
 
 Exit codes: 0 ok, 1 other failure, 2 usage, 3 not found, 4 task held, 5 task undone or cancelled,
 6 wait timed out, 7 broker or API unreachable or answer incomplete, 8 refused, 130 interrupted.`

@@ -40,7 +40,7 @@ their agents. It writes nothing.
 --assume supplies the answers that are not recorded; for open tasks these are all future answers. The waits
 between attempts are not compared. Operators' commands are not simulated, so a task that needed one ends
 differently. A task that can't be simulated, because its definition is missing or one of its events can't
-be read, is listed with the reason, and the exit code is not 0.
+be read, is listed with the reason, and the exit code is 1, or 7 if an event can't be read.
 
 Columns: NOW is the current state, OTHERWISE the final state under the task's own definition, THEN the final
 state under the new one. FIRST-DIFFERENCE is the first event that only one of them has. ASSUMED is the

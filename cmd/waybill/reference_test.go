@@ -271,7 +271,7 @@ A setting has one name in all places. The first that is set counts:
 | Empty variable | sets nothing |
 | Unknown name, in the environment or the file | an error, exit code 2 |
 | A setting of another command | ignored, so that one file serves all commands |
-| Settings that narrow a list (` + "`flag only`" + ` below) | taken from the command line only: a list must not be shortened by a variable that was meant for another command |
+| Settings that narrow a list or belong to one run (` + "`flag only`" + ` below) | taken from the command line only: a variable that was meant for another command must not shorten a list |
 | Kafka client settings | ` + "`--kafka-config client.properties`" + ` takes the names of Java clients; flags win over it |
 
 For example:
@@ -285,8 +285,8 @@ metrics-listen: 0.0.0.0:9101
 
 ## Profiles
 
-A profile is a named cluster: its connection flags. Profiles are in one file, ` + "`waybill/profiles.yaml`" + ` in the user's directory of
-configuration (` + "`~/.config`" + ` on Linux), or the file that ` + "`WAYBILL_PROFILES`" + ` names:
+A profile is a named cluster: its connection flags. Profiles are in one file, ` + "`waybill/profiles.yaml`" + ` in the user's configuration
+directory (` + "`~/.config`" + ` on Linux), or the file that ` + "`WAYBILL_PROFILES`" + ` names:
 
 ` + "```" + `
 prod:

@@ -37,7 +37,7 @@ func newReplay() *cobra.Command {
 		Short: "Show how each event changed a task, or all tasks at a past time",
 		Long: `Show how the state of a task came about: 'waybill replay ID' shows each event of the task and what it changed.
 --until stops after an event's number (7), an offset (offset:42), or a time (2026-01-31T12:00:00Z, or 15m
-ago).
+for 15 minutes ago).
 
 'waybill replay --at TIME' shows all tasks as they were at a past time: the number in each state, the owner of
 each partition, and the open tasks. Tasks with an event that can't be read because of corruption on a

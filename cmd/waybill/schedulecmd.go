@@ -318,7 +318,7 @@ func newScheduleBackfill() *cobra.Command {
 		Use:   "backfill NAME --from INSTANT --to INSTANT",
 		Short: "Start the tasks of past instants of a schedule",
 		Long: `Start the tasks of a schedule's instants, from --from (inclusive) to --to (exclusive). An instant that already has a
-task gets no second one. With overlap: allow, all tasks start at once; otherwise they run one after another.`,
+task gets no second one. With 'overlap: allow' all tasks start at once; otherwise they run one after another.`,
 		Example: "  waybill schedule backfill nightly-settlement --from 2026-11-01T00:00:00Z --to 2026-11-08T00:00:00Z",
 		Args:    arguments("a schedule's name"),
 		RunE: func(cmd *cobra.Command, args []string) error {

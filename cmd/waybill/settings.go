@@ -67,7 +67,7 @@ func applySettings(cmd *cobra.Command) error {
 		case f != nil && !isCommandLineOnly(f):
 			faults = append(faults, setFlag(flags, f, values, where)...)
 		case f != nil && !hasFlag(cmd.Root(), name, settable):
-			faults = append(faults, fmt.Sprintf("%s: --%s filters the result, and can be given on the command line only", where, name))
+			faults = append(faults, fmt.Sprintf("%s: --%s can be given on the command line only", where, name))
 		case f == nil && !hasFlag(cmd.Root(), name, anyFlag):
 			faults = append(faults, unknown)
 		}

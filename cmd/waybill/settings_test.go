@@ -70,7 +70,7 @@ func TestVariablesNarrowNoList(t *testing.T) {
 	for _, name := range []string{"WAYBILL_STATE", "WAYBILL_SINCE", "WAYBILL_STEP_IN_ERROR"} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv(name, "1h")
-			if err := applySettings(list); codeOf(err) != exitUsage || !strings.Contains(err.Error(), "filters the result, and can be given on the command line only") {
+			if err := applySettings(list); codeOf(err) != exitUsage || !strings.Contains(err.Error(), "can be given on the command line only") {
 				t.Errorf("exit code %d, %v", codeOf(err), err)
 			}
 			if err := applySettings(submit); err != nil {

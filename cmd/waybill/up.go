@@ -44,9 +44,9 @@ func newUp() *cobra.Command {
 the Kafka protocol on a loopback port for any client. Use it for development and evaluation, on one
 machine. In production, run the roles against your own Kafka cluster.
 
-With --demo an order is submitted every two seconds, of the workflow quick-order, which has short deadlines. A
-quarter of them fail and are retried, undone or held. One in twenty names a workflow that doesn't exist, and
-becomes a dead letter. So every screen of the console soon has something to show. --rate 0 submits none.`,
+With --demo a sample order is submitted every two seconds. Its workflow is quick-order, which is order with short
+deadlines. A quarter of the orders fail and are retried, undone or held. One in twenty names a workflow that doesn't
+exist, and becomes a dead letter. So every screen of the console soon has something to show. --rate 0 submits none.`,
 		Example: `  waybill up --demo
   waybill up --demo --rate 0
   waybill up --workflow docs/examples/notice.yaml --data-dir ./waybill-data`,
@@ -58,7 +58,7 @@ becomes a dead letter. So every screen of the console soon has something to show
 	o.console.operator = true // `waybill up` is for one user's machine
 	o.console.flags(cmd)
 	f.StringVar(&o.listen, "kafka-listen", embedded.DefaultListen, "loopback address for Kafka clients")
-	f.BoolVar(&o.demo, "demo", false, "run the sample workflow 'order' and its three simulated services")
+	f.BoolVar(&o.demo, "demo", false, "apply the sample workflows 'order' and 'quick-order', run their three simulated services, and submit sample orders")
 	f.Float64Var(&o.rate, "rate", demo.TrickleRate, "with --demo: number of sample orders to submit a second; some fail; 0: none")
 	f.StringArrayVar(&o.workflows, "workflow", nil, "file of a workflow definition to apply (repeatable)")
 	f.Int32Var(&o.partitions, "partitions", events.DefaultPartitions, "number of partitions of the inboxes and of events in a new data directory; it can't be changed later")

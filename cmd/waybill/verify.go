@@ -41,7 +41,7 @@ func newVerify() *cobra.Command {
   - no event was changed or lost after it was written
 
 Exit code 0: all are kept. 1: one is broken; the faults and the timeline of the first broken task are shown.
-Nothing is written, and the system may be running. Events are compared with the records of the inboxes as
+Nothing is written to the brokers, and the system may be running. Events are compared with the records of the inboxes as
 far as those still exist: inboxes are trimmed after consumption.
 
 --since and --until select tasks by the time of their submission. Each is checked from its first event to its
@@ -53,9 +53,9 @@ detected: one of the newest event of an open task, until the next event is writt
 recomputes all hashes.
 
 With --data-dir it checks the directory of a 'waybill up' that isn't running, or a copy of it, down to the
-checksum of each batch. Corruption on the disk is reported with partition, offset, task and file. A
-transaction that a kill left open is aborted first, as 'waybill up' does. If settings name both a directory and brokers,
-the brokers' log is checked.
+checksum of each batch. Corruption on the disk is reported with partition, offset, task and file. First it
+repairs there what a kill left, as 'waybill up' does: for example, it aborts open transactions. If settings name
+both a directory and brokers, the brokers' log is checked.
 
 With --file it checks a file of 'waybill export': each line by its checksum, and that the file is complete.
 

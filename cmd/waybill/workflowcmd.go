@@ -185,7 +185,7 @@ func newWorkflowList() *cobra.Command {
 deprecated, unless they name one.
 
 With --in-use it lists the versions that can't be deleted: open tasks use them, or a schedule, an intake or a step of
-another workflow starts such tasks.`,
+another workflow starts tasks of them.`,
 		Example: `  waybill workflow list
   waybill workflow list --in-use`,
 		Args: noArguments,
@@ -198,7 +198,7 @@ another workflow starts such tasks.`,
 	}
 	t.flags(cmd)
 	api.flags(cmd)
-	cmd.Flags().BoolVar(&inUse, "in-use", false, "only versions that are used, with their open tasks and what starts such tasks")
+	cmd.Flags().BoolVar(&inUse, "in-use", false, "only versions that are used, with their open tasks and what starts tasks of them")
 	commandLineOnly(cmd.Flags(), "in-use")
 	return cmd
 }

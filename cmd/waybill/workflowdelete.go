@@ -30,10 +30,11 @@ func newWorkflowDelete() *cobra.Command {
 		Use:   "delete NAME/VERSION",
 		Short: "Delete a definition that no open task uses",
 		Long: `Delete a workflow definition. New submissions that name the version are refused afterwards, and submissions
-without a version get the newest one that is left. The command is refused (exit code 8) while open tasks use the
-version, or if a schedule, an intake or a step of another workflow starts tasks of it: they name the version, or
-it is the last one. A task that is submitted at the same moment continues: schedulers keep a copy of the definition
-for it. The version can be applied again only with the same body.
+without a version get the newest one left that isn't deprecated. The command is refused (exit code 8) while open
+tasks use the version, or if a schedule, an intake or a step of another workflow starts tasks of it: because it names
+the version, or because it names none and this is the last version that isn't deprecated. A task that is submitted at
+the same moment continues: schedulers keep a copy of the definition for it. The version can be applied again only
+with the same body.
 
 On a terminal it asks for confirmation; elsewhere --yes is required.`,
 		Example: `  waybill workflow delete notice/1 --yes`,

@@ -21,8 +21,8 @@ func newWorkflowGet() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get NAME[/VERSION] [VERSION]",
 		Short: "Print a definition in the log",
-		Long: `Print a definition in the log: its newest version unless one is given, and a deleted one as long as the log
-has it. It is printed as YAML, which 'waybill workflow validate' and 'apply' read. Comments aren't kept.
+		Long: `Print a definition in the log: its newest version unless one is given; a deleted version as long as the log
+has it. The output is YAML, which 'waybill workflow validate' and 'waybill workflow apply' read. Comments aren't kept.
 -o json prints what the HTTP API returns: the canonical form, and the graph of the steps.`,
 		Example: `  waybill workflow get order
   waybill workflow get order 1 -o json`,

@@ -32,12 +32,12 @@ func newWorkflowMigrate() *cobra.Command {
 		Use:   "migrate NAME --to VERSION",
 		Short: "Move open tasks to another version of their workflow",
 		Long: `Move the open tasks of a workflow to another version, if their history fits it: the version has every step
-that has begun, as the same work of the same agent, and no step has begun before one that it needs. Running
+that has begun, with the same kind, agent and operation, and no step has begun before one that it needs. Running
 attempts continue. docs/guides/changing-definitions.md says what a migration means for each state of a step.
 
 Without --execute it is a dry run: the schedulers answer for each task whether they would migrate it, and if not,
-why. They change nothing. With --execute it is a batch as with resubmit --filter: it asks for confirmation (or needs
---yes), migrates --canary tasks first, and stops if a migration leaves one held. Tasks that don't fit are refused
+why. They change nothing. With --execute it is a batch as with resubmit --filter: it asks for confirmation (--yes
+replaces it), migrates --canary tasks first, and stops if a migration leaves one held. Tasks that don't fit are refused
 and not changed: exit code 8. To revert a migration, migrate back to the previous version.`,
 		Example: `  waybill workflow migrate order --to 2
   waybill workflow migrate order --to 2 --from 1 --filter 'state:held' --execute --why 'version 2 has the right address'`,

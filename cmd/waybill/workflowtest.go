@@ -27,7 +27,7 @@ func newWorkflowTest() *cobra.Command {
 		Use:   "test FILE|DIRECTORY...",
 		Short: "Run the tests of a definition, without a cluster",
 		Long: `Run the tests of workflow definitions, in virtual time and without a cluster. A test file has the name of
-its definition with ` + workflowtest.Suffix + ` for .yaml. It says for each case what is submitted, how agents reply, what
+its definition with ` + workflowtest.Suffix + ` instead of .yaml. It says for each case what is submitted, how agents reply, what
 operators do, and how the task must end. In a directory, all files of that name are run.
 
 The scheduler's own decisions and the supervisor's own recoveries are run, so a case ends as it would on a
