@@ -32,7 +32,7 @@ func init() {
 		"item":                {typ: "integer", text: "The index of the item that the child is for. Absent: it is for no item."},
 		"known_until":         {typ: "string", pattern: instantPattern, text: "From when on the id of the child may be forgotten at the earliest, since its parent may be undone until then. Absent: never."},
 		"plan.steps.workflow": {typ: "string", text: "The workflow of the child that the step runs. Absent: its kind is another one."},
-		"plan.steps.version":  {typ: "integer", text: "The version of the child's workflow. Absent: the newest when the child starts."},
+		"plan.steps.version":  {typ: "integer", text: "The version of the child's workflow. Absent: the newest that isn't deprecated when the child starts."},
 		"headers.waybill_item": {typ: "string", pattern: `^[0-9]+$`,
 			text: "Of a child: the index of the item that it is for."},
 	} {
