@@ -84,8 +84,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 }
 
 // endWithGoRun has the kernel send this process SIGTERM when a `go run` that
-// started it ends: go run passes SIGTERM and SIGKILL on to nobody. A program
-// that was built first and started by itself has no such parent.
+// started it ends: go run doesn't forward SIGTERM and SIGKILL. A program that
+// was built first and started by itself has no such parent.
 func endWithGoRun() error {
 	exe, err := os.Executable()
 	if err != nil {

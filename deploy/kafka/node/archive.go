@@ -12,10 +12,10 @@ import (
 	"syscall"
 )
 
-// archiveOf returns the path of the archive of the classes that a broker loads until it serves clients, next to its jars,
-// and makes it the first time, which takes about ten seconds. With it, a JVM parses and verifies none of these classes: a
-// node that starts takes 40 % less processor time, and StorageTool too (class data sharing, JEP 350). The JVM checks that
-// the archive fits, and does without otherwise. Each version of Java has its own.
+// archiveOf returns the path of a class archive next to the jars. The first call makes the archive, which takes about ten
+// seconds. It has the classes that a broker loads until it serves clients. A JVM with it parses and verifies none of these
+// classes, so the start of a node and of StorageTool takes 40 % less processor time (class data sharing, JEP 350). The JVM
+// checks that the archive fits, and ignores it otherwise. Each version of Java has its own.
 //
 // Empty: the directory of the jars can't be written to.
 func archiveOf(ctx context.Context, java, libs string) (string, error) {
