@@ -235,7 +235,7 @@ func (r *batchRun) follow(ctx context.Context, b consoleapi.Batch) (consoleapi.B
 		}
 		b, answered = next, time.Now()
 		if b.Trouble != "" && b.Trouble != trouble {
-			fmt.Fprintf(r.note, "waybill: %s; it is sent again\n", printable(b.Trouble))
+			fmt.Fprintf(r.note, "waybill: %s\n", printable(b.Trouble))
 		}
 		trouble = b.Trouble
 		bar.set(int64(b.Tasks-b.Counts[batch.Waiting]), int64(b.Tasks))

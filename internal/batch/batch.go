@@ -99,13 +99,14 @@ type Batch struct {
 	looks    map[int]time.Time
 	stopped  string
 	timedOut bool
-	trouble  string
+	trouble  string         // why the last command wasn't answered; empty: it was
+	unread   map[int]string // of tasks that are looked at: why the last look failed
 }
 
 // New returns a batch. The command has neither a task nor a request id. earlier are results of the same batch, which
 // was interrupted.
 func New(id string, command events.Control, plan Plan, targets []Target, earlier []Result) *Batch {
-	b := &Batch{id: id, command: command, plan: plan, targets: targets, index: map[string]int{}, looks: map[int]time.Time{}}
+	b := &Batch{id: id, command: command, plan: plan, targets: targets, index: map[string]int{}, looks: map[int]time.Time{}, unread: map[int]string{}}
 	b.plan.Canary = min(plan.Canary, len(targets))
 	if len(targets) == 1 || command.DryRun {
 		b.plan.Canary = 0 // there are no others, or nothing comes of it
@@ -208,6 +209,9 @@ func (b *Batch) awaitCanary(now time.Time) bool {
 	}
 	if unanswered == 0 && b.stopped == "" && !now.Before(b.canaryBy) {
 		b.stopped, b.timedOut = fmt.Sprintf("%d of %d canaries haven't passed within %s", open, b.plan.Canary, b.plan.CanaryWithin), true
+		if why := b.unreadBelow(b.plan.Canary); why != "" {
+			b.stopped += ": " + why
+		}
 	}
 	return true
 }
@@ -262,7 +266,7 @@ func (b *Batch) Answered(now time.Time, task string, a *events.Answer, why strin
 	switch {
 	case a == nil:
 		r.Status, r.Why = Unanswered, why
-		b.trouble = fmt.Sprintf("the command to %s wasn't answered: %s", task, why)
+		b.trouble = fmt.Sprintf("the command to %s wasn't answered: %s; it is sent again", task, why)
 		b.next = min(b.next, i)
 		if later := now.Add(RetryPause); b.nextSend.Before(later) {
 			b.nextSend = later
@@ -277,8 +281,27 @@ func (b *Batch) Answered(now time.Time, task string, a *events.Answer, why strin
 	}
 }
 
-// Trouble returns why the batch doesn't advance: the last command wasn't answered. Empty: it does.
-func (b *Batch) Trouble() string { return b.trouble }
+// Trouble returns what keeps the batch from advancing, or from seeing whether the fault recurs: the last command wasn't
+// answered, or the state of a task can't be read. Empty: nothing.
+func (b *Batch) Trouble() string {
+	why := b.unreadBelow(len(b.targets))
+	if b.trouble != "" || why == "" || b.stopped != "" {
+		return b.trouble
+	}
+	return why + "; it is read again"
+}
+
+// unreadBelow says which of the first n tasks can't be read, and why: the first of them. Empty: none.
+func (b *Batch) unreadBelow(n int) string {
+	first := n
+	for i := range b.unread {
+		first = min(first, i)
+	}
+	if first == n {
+		return ""
+	}
+	return fmt.Sprintf("the state of %s can't be read: %s", b.targets[first].Task, b.unread[first])
+}
 
 // sample begins to look at a task, if it is a canary or the sample has room.
 func (b *Batch) sample(now time.Time, i int) {
@@ -290,12 +313,20 @@ func (b *Batch) sample(now time.Time, i int) {
 	}
 }
 
+// ObservationFailed reports that the state of a task couldn't be read, and why. The task is looked at again.
+func (b *Batch) ObservationFailed(task, why string) {
+	if i, ok := b.index[task]; ok && b.results[i].Status == Accepted {
+		b.unread[i] = why
+	}
+}
+
 // Observed reports the state of a task, as of an instant after its command was accepted.
 func (b *Batch) Observed(task string, v *events.TaskView) {
 	i, ok := b.index[task]
 	if !ok || b.results[i].Status != Accepted {
 		return
 	}
+	delete(b.unread, i)
 	r := &b.results[i]
 	r.State = v.State
 	fate, why := judge(&b.command, &b.targets[i], v)

@@ -223,6 +223,38 @@ func TestUnansweredIsSentAgain(t *testing.T) {
 	}
 }
 
+// TestUnreadableCanary checks that a batch says which task it can't read, until it can, and when the canary's time is over.
+func TestUnreadableCanary(t *testing.T) {
+	b := New("b-1", resubmit, Plan{Canary: 2, CanaryWithin: 5 * time.Second}, held(5), nil)
+	for _, x := range b.Next(begin).Send {
+		b.Answered(begin, x.Task, &events.Answer{Accepted: true, State: events.StateProcessing}, "")
+	}
+	if do := b.Next(begin); len(do.Look) != 2 {
+		t.Fatalf("%+v", do)
+	}
+	b.ObservationFailed("o-4", "it isn't looked at")
+	b.ObservationFailed("o-1", "no leader")
+	b.ObservationFailed("o-0", "no leader")
+	if got, want := b.Trouble(), "the state of o-0 can't be read: no leader; it is read again"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	b.Observed("o-0", &events.TaskView{State: events.StateProcessing})
+	if got, want := b.Trouble(), "the state of o-1 can't be read: no leader; it is read again"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	b.Observed("o-1", &events.TaskView{State: events.StateProcessed})
+	if b.Trouble() != "" {
+		t.Errorf("%q", b.Trouble())
+	}
+	b.ObservationFailed("o-1", "it isn't looked at any more")
+	b.ObservationFailed("o-0", "no broker")
+	do := b.Next(begin.Add(5 * time.Second))
+	why, timedOut := b.Stopped()
+	if want := "1 of 2 canaries haven't passed within 5s: the state of o-0 can't be read: no broker"; why != want || !timedOut || !do.Ended || b.Trouble() != "" {
+		t.Errorf("%q, %v, want %q; %+v, %q", why, timedOut, want, do, b.Trouble())
+	}
+}
+
 func TestSelectAndPreview(t *testing.T) {
 	listed := append(held(3), Target{Task: "p-1", Workflow: "order", Version: 1, State: events.StateProcessed}, Target{Task: "h-1", Workflow: "pay", Version: 2, State: events.StateError, Step: "x", Code: "rejected"})
 	targets, left := Select(&resubmit, listed)

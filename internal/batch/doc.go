@@ -5,7 +5,7 @@
 //	for {
 //		do := b.Next(now)
 //		// send do.Send: each answer goes to b.Answered
-//		// look at do.Look: each state goes to b.Observed
+//		// look at do.Look: each state goes to b.Observed, each error to b.ObservationFailed
 //		// wait for one of them, or until do.Until
 //		// end when do.Ended
 //	}

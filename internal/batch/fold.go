@@ -43,7 +43,7 @@ type View struct {
 	Order
 	At, EndedAt time.Time // EndedAt is zero until Ended
 	Counts      map[Status]int
-	Trouble     string       // why it doesn't advance; empty: it does
+	Trouble     string       // as Batch.Trouble
 	Stop        *StopRequest // nil: none
 	Ended       *End         // nil: it hasn't
 	Dropped     bool         // its results are no longer kept

@@ -213,11 +213,7 @@ func (r *run) start(ctx context.Context, do *batch.Step) {
 			<-r.slots
 			r.tell(ctx, func() {
 				delete(r.looking, task)
-				if before := r.b.Result(task).Status; err == nil { // otherwise it is looked at again
-					if r.b.Observed(task, v); r.b.Result(task).Status != before {
-						r.mark(task)
-					}
-				}
+				r.observe(task, v, err)
 			})
 		})
 	}
@@ -230,17 +226,41 @@ func (r *run) tell(ctx context.Context, fn func()) {
 	}
 }
 
+// observe gives the batch what came of a look at a task.
+func (r *run) observe(task string, v *events.TaskView, err error) {
+	if err != nil {
+		r.b.ObservationFailed(task, err.Error())
+		r.scheduleReport()
+		return
+	}
+	before := r.b.Result(task).Status
+	r.b.Observed(task, v)
+	if r.b.Result(task).Status != before {
+		r.mark(task)
+	}
+	r.scheduleReport() // a look that succeeds ends the trouble
+}
+
 // mark notes that a result is to be reported.
 func (r *run) mark(task string) {
 	r.dirty[task] = true
-	if r.flushAt.IsZero() {
+	r.scheduleReport()
+}
+
+// unreported reports whether a result or the trouble has changed since the last report.
+func (r *run) unreported() bool { return len(r.dirty) > 0 || r.told != r.b.Trouble() }
+
+// scheduleReport sets when to report, if there is something to report.
+func (r *run) scheduleReport() {
+	if r.flushAt.IsZero() && r.unreported() {
 		r.flushAt = time.Now().Add(reportInterval)
 	}
 }
 
-// flush reports results, if it is time.
+// flush reports results and the trouble, if it is time. Trouble can change without a result.
 func (r *run) flush(ctx context.Context, all bool) error {
-	for len(r.dirty) > 0 && (all || len(r.dirty) >= batch.ReportMax || !time.Now().Before(r.flushAt)) || all && r.told != r.b.Trouble() {
+	due := all || !r.flushAt.IsZero() && !time.Now().Before(r.flushAt)
+	for due && r.unreported() || len(r.dirty) >= batch.ReportMax {
 		report := batch.Report{Trouble: r.b.Trouble()}
 		for task := range r.dirty {
 			if len(report.Results) == batch.ReportMax {
@@ -260,7 +280,7 @@ func (r *run) flush(ctx context.Context, all bool) error {
 		}
 		r.told = report.Trouble
 	}
-	if len(r.dirty) == 0 {
+	if !r.unreported() {
 		r.flushAt = time.Time{}
 	}
 	return nil

@@ -219,6 +219,40 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 }
 
+// TestUnreadableCanary: a batch whose canary can't be read says so, until it can, although no task has another result
+// meanwhile. If the canary's time is over first, the reason says so.
+func TestUnreadableCanary(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	var state atomic.Value // of all tasks; empty: they can't be read
+	state.Store(events.TaskState(""))
+	service, _ := s.open(func(c *Config) {
+		c.Look = func(_ context.Context, task string) (*events.TaskView, error) {
+			v := &events.TaskView{ID: task, State: state.Load().(events.TaskState)}
+			if v.State == "" {
+				return nil, errors.New("no leader")
+			}
+			return v, nil
+		}
+	})
+	const unreadable = "the state of o-0 can't be read: no leader"
+	s.create(service, batch.Order{ID: "b-1", Canary: 1, CanaryWithin: time.Minute.Milliseconds()}, 3)
+	s.await(service, "b-1", func(v *batch.View) bool { return v.Trouble == unreadable+"; it is read again" })
+	state.Store(events.StateUndoing)
+	if v := s.await(service, "b-1", func(v *batch.View) bool { return v.Trouble == "" }); v.Ended != nil || v.Counts[batch.Accepted] != 1 {
+		t.Errorf("%+v", v)
+	}
+	state.Store(events.StateUndone)
+	if v := s.await(service, "b-1", hasEnded); v.Ended.Why != "" || v.Counts[batch.Passed] == 0 {
+		t.Errorf("%+v", v)
+	}
+	state.Store(events.TaskState(""))
+	s.create(service, batch.Order{ID: "b-2", Canary: 1, CanaryWithin: (1500 * time.Millisecond).Milliseconds()}, 3)
+	if v := s.await(service, "b-2", hasEnded); !v.Ended.TimedOut || v.Ended.Why != "1 of 1 canaries haven't passed within 1.5s: "+unreadable || v.Counts[batch.Waiting] != 2 {
+		t.Errorf("%+v, %+v", v, v.Ended)
+	}
+}
+
 // TestIDsOfBatches: an order with the id of another one is refused, or is the same one. A process that sends for nobody sends
 // nothing. The number of open batches is bounded.
 func TestIDsOfBatches(t *testing.T) {

@@ -58,7 +58,7 @@ type Batch struct {
 	State        string               `json:"state" enum:"running,stopping,done,stopped" jsonschema:"The state of the batch. stopping: it waits for the answers to its last commands. stopped: it ended before all tasks had the command."`
 	Why          string               `json:"why,omitempty" jsonschema:"Why it was stopped."`
 	TimedOut     bool                 `json:"timed_out,omitempty" jsonschema:"true: it was stopped because the canary hadn't passed in time."`
-	Trouble      string               `json:"trouble,omitempty" jsonschema:"Why it doesn't advance at the moment: the last command wasn't answered. It is sent again."`
+	Trouble      string               `json:"trouble,omitempty" jsonschema:"What is wrong at the moment: the last command wasn't answered, or the state of a task can't be read. Both are tried again. Absent: nothing."`
 	Command      events.Command       `json:"command" jsonschema:"The command that each task gets."`
 	Step         string               `json:"step,omitempty" jsonschema:"The held step that a resubmit is for."`
 	Keep         bool                 `json:"keep,omitempty" jsonschema:"Completed steps are not undone."`

@@ -61,7 +61,7 @@ export function Batch({ id }) {
   if (!b) return html`<h1>${id}</h1>${problem ? html`<${Trouble} text=${problem} />` : html`<${Loading} what="the batch" />`}`;
   const open = b.state === 'running' || b.state === 'stopping';
   return html`<h1>${b.command} ${tasksText(b.tasks)}${b.version && ` to version ${b.version}`}${b.dry_run && ', a dry run'} <${State} name=${`batch ${b.state}`} /></h1>
-    <${Trouble} text=${b.why && `Stopped: ${b.why}`} /><${Trouble} text=${b.trouble && `${b.trouble}; it is sent again`} />
+    <${Trouble} text=${b.why && `Stopped: ${b.why}`} /><${Trouble} text=${b.trouble} />
     <p role="status"><progress max=${b.tasks} value=${sent(b)} aria-label="Tasks that have the command"></progress> The command was sent to ${countText(sent(b))} of ${tasksText(b.tasks)}.</p>
     ${open && html`<div class="buttons"><button type="button" class="danger" data-stop aria-disabled=${b.state === 'stopping'} onClick=${() => b.state === 'running' && openDialog(html`<${Stop} id=${id} refresh=${refresh} />`)}>stop</button></div>`}
     ${b.dry_run && b.filter && b.state === 'done' && html`<p>${tasksText(b.counts.accepted ?? 0)} would be migrated. ${tasksText(b.counts.refused ?? 0)} would be refused.</p><p role="status">${said}</p>
