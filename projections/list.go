@@ -177,6 +177,9 @@ func (l *lister) openIterators(h *head) {
 	}
 	if f.Parent != "" { // items that aren't held have no other facets
 		add(h.postingIterator, parentFacet(f.Parent))
+		if slices.Equal(f.States, []events.TaskState{events.StateError}) {
+			add(h.stateIterator, stateFacet(events.StateError))
+		}
 		return
 	}
 	if f.StepInError != "" {

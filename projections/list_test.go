@@ -102,7 +102,9 @@ func randomFilter(rnd *rand.Rand, all []*events.Summary) (f projections.Filter) 
 				f.Since = time.Time{}
 			}
 		case 8:
-			f.Parent = one().Parent
+			if f.Parent = "parent"; rnd.IntN(2) == 0 {
+				f.States = []events.TaskState{events.StateError}
+			}
 		default:
 			f.DueBefore = one().CompleteBy.Add(time.Duration(rnd.IntN(2)) * time.Millisecond)
 		}

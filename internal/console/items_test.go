@@ -3,6 +3,7 @@ package console
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -241,19 +242,34 @@ func TestTree(t *testing.T) {
 	problem(t, ask(t, s, http.MethodGet, api+"/tasks/none/tree", ""), http.StatusNotFound)
 }
 
-// TestNoPredictionWhileAnItemIsHeld checks that no end is predicted of a task that can't end without an operator.
+// TestNoPredictionWhileAnItemIsHeld checks that no end is predicted of a task that can't end without an operator: neither in
+// the task nor in the list of tasks that must end soon.
 func TestNoPredictionWhileAnItemIsHeld(t *testing.T) {
-	f := newFamily(t, strings.NewReplacer("on_item_error: collect", "on_item_error: fail", "on_error: undo", "on_error: hold").Replace(pickEach))
+	hold := strings.NewReplacer("on_item_error: collect", "on_item_error: fail", "on_error: undo", "on_error: hold")
+	const order = "\nworkflow: order\nversion: 1\ncomplete_within: 1h\non_error: undo\nsteps:\n  book: {workflow: booking, input: {place: '${ input.place }'}}\n"
+	f := newFamily(t, hold.Replace(pickEach), hold.Replace(booking), order)
 	f.agent = silentOn("slow")
 	f.submit("p-0", "pick", `{"items":["a"]}`)
 	f.submit("p-1", "pick", `{"items":["a","slow1"]}`)
-	f.submit("p-2", "pick", `{"items":["bad1"]}`)
+	f.submit("p-2", "pick", `{"items":["a","slow1","bad1"]}`)
+	f.submit("o-0", "order", `{"place":"oslo"}`)
+	f.submit("o-1", "order", `{"place":"slow"}`)
+	f.submit("o-2", "order", `{"place":"bad"}`)
 	s := f.console(t, nil)
-	for id, predicted := range map[string]bool{"p-1": true, "p-2": false} {
+	listed := map[string]bool{}
+	list := get[consoleapi.PredictionList](t, f.recording, s, api+"/predictions", api+"/predictions?within=2h")
+	for _, task := range list.Tasks {
+		listed[task.ID] = task.Prediction != nil
+	}
+	want := map[string]bool{"p-1": true, "p-2": false, "o-1": true, "o-1/book": true, "o-2": false}
+	for id, predicted := range want {
 		v := get[consoleapi.Task](t, f.recording, s, api+"/tasks/{id}", api+consoleapi.TaskPath(id))
 		if v.State != events.StateProcessing || (v.Prediction != nil) != predicted {
 			t.Errorf("%s is %s, predicted: %+v", id, v.State, v.Prediction)
 		}
+	}
+	if !maps.Equal(listed, want) || list.Unpredicted != 2 {
+		t.Errorf("in the list of predictions %v, want %v; %d have none", listed, want, list.Unpredicted)
 	}
 }
 

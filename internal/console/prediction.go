@@ -94,6 +94,31 @@ func (c *call) predict(row *events.Summary, needs func(step string) []string) (*
 	return &consoleapi.Prediction{EndsAt: events.InstantText(p.EndsAt), Misses: p.Misses(row.CompleteBy), CriticalPath: p.Path, Samples: p.Samples, Unknown: p.Unknown}, nil
 }
 
+// predictRow estimates when a task ends of which only the row is known; nil: nothing can be said.
+func (c *call) predictRow(row *events.Summary, partitions []int32) (*consoleapi.Prediction, error) {
+	d, _ := c.cfg.Cluster.Definition(row.Workflow, row.Version)
+	if d == nil {
+		return nil, nil
+	}
+	if held, err := c.rowHoldsBelow(row, partitions); held || err != nil {
+		return nil, err
+	}
+	return c.predict(row, needsOfDefinition(d))
+}
+
+// rowHoldsBelow is holdsBelow for a task of which only the row is known. It doesn't say what is held below, so the rows of
+// held children and items are searched.
+func (c *call) rowHoldsBelow(row *events.Summary, partitions []int32) (bool, error) {
+	if !slices.ContainsFunc(row.Steps, func(s events.StepSummary) bool {
+		return s.StepKind == events.WorkflowStep || s.StepKind == events.ItemsStep
+	}) {
+		return false, nil
+	}
+	held := projections.Filter{Parent: row.ID, States: []events.TaskState{events.StateError}}
+	page, err := c.cfg.Index.List(c.r.Context(), partitions, held, projections.Cursor{}, 1)
+	return len(page.Tasks) > 0, err
+}
+
 // holdsBelow reports whether a child or an item of a task is held. Then only an operator decides when the task ends.
 func holdsBelow(v *events.TaskView) bool {
 	return slices.ContainsFunc(v.Steps, func(s events.StepView) bool {
@@ -144,10 +169,8 @@ func (c *call) predictions(in *predictionsRequest) (*consoleapi.PredictionList, 
 	for i := range found.Tasks {
 		row := &found.Tasks[i]
 		v := consoleapi.PredictedTask{ID: row.ID, Workflow: row.Workflow, Version: row.Version, CompleteBy: events.InstantText(row.CompleteBy)}
-		if d, _ := c.cfg.Cluster.Definition(row.Workflow, row.Version); d != nil {
-			if v.Prediction, err = c.predict(row, needsOfDefinition(d)); err != nil {
-				return nil, err
-			}
+		if v.Prediction, err = c.predictRow(row, startedPartitions(progress)); err != nil {
+			return nil, err
 		}
 		misses := v.Prediction != nil && v.Prediction.Misses
 		if misses {

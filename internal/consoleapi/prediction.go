@@ -17,7 +17,7 @@ type PredictedTask struct {
 	Workflow   string      `json:"workflow" jsonschema:"The name of the workflow."`
 	Version    int         `json:"version" jsonschema:"The version of the workflow."`
 	CompleteBy *string     `json:"complete_by" format:"date-time" jsonschema:"The instant by which the task must have finished."`
-	Prediction *Prediction `json:"prediction" jsonschema:"The estimate. null: there is none, since no duration of its steps is known, or the console doesn't know its definition."`
+	Prediction *Prediction `json:"prediction" jsonschema:"The estimate. null: there is none, since a child or an item is held, no duration of its steps is known, or the console doesn't know its definition."`
 }
 
 // PredictionList lists tasks that must end soon.

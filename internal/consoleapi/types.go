@@ -35,7 +35,7 @@ func TaskPath(id string) string {
 type Task struct {
 	events.TaskView
 	// Prediction and ErrorGroup are of the task as it is now.
-	Prediction *Prediction `json:"prediction,omitempty" jsonschema:"An estimate of when the task will be processed. Absent: it isn't being processed, or no duration of its remaining steps is known."`
+	Prediction *Prediction `json:"prediction,omitempty" jsonschema:"An estimate of when the task will be processed. Absent: it isn't being processed, a child or an item is held, or no duration of its remaining steps is known."`
 	ErrorGroup string      `json:"error_group,omitempty" jsonschema:"The id of the error group of a held task. Absent: the task isn't held."`
 	Unreadable *Unreadable `json:"unreadable,omitempty" jsonschema:"The first event that can't be read. The task is shown as of the event before it. Absent: all events can be read."`
 }
