@@ -44,13 +44,16 @@ of tasks hides the tasks of items; 'waybill task list --parent ID' shows them.`,
 	f := cmd.Flags()
 	f.IntVar(&o.max, "limit", limitNotGiven, fmt.Sprintf("maximum number of items to show; 0: all (default %d as table, all as json and jsonl)", tableLimit))
 	hideDefault(f, "limit")
-	f.StringVar(&o.state, "state", "", "only items in this state: "+strings.Join(consoleapi.ItemStates, ", "))
+	f.StringVar(&o.state, "state", "", "only items in this state: "+strings.Join(itemStateNames(), ", ")+"; failed is shown as error in JSON")
 	commandLineOnly(f, "state")
 	return cmd
 }
 
 func (o *taskItemsOptions) runItems(cmd *cobra.Command, args []string) error {
 	if err := o.limit.check(&o.output); err != nil {
+		return err
+	}
+	if err := o.checkState(); err != nil {
 		return err
 	}
 	return o.run(cmd, args, func(cmd *cobra.Command, c *apiClient, id string) error {
@@ -80,13 +83,39 @@ func (o *taskItemsOptions) runItems(cmd *cobra.Command, args []string) error {
 
 // itemState returns the state of an item for people.
 func itemState(x *events.ItemView) string {
-	switch {
-	case x.State == events.StepError:
-		return "failed"
-	case x.Error != nil:
+	if x.Error != nil && (x.State == events.StepRunning || x.State == events.StepUndoing) {
 		return string(x.State) + ", held"
 	}
-	return string(x.State)
+	return itemStateText(string(x.State))
+}
+
+// itemStateText returns a state of items for people. An item in error has ended: it isn't held, as a task or a step is.
+func itemStateText(state string) string {
+	if state == string(events.StepError) {
+		return "failed"
+	}
+	return state
+}
+
+// itemStateNames returns the values of --state: the words of the column STATE.
+func itemStateNames() (names []string) {
+	for _, state := range consoleapi.ItemStates {
+		names = append(names, itemStateText(state))
+	}
+	return names
+}
+
+// checkState checks --state, and replaces failed by error, the name of that state in the API.
+func (o *taskItemsOptions) checkState() error {
+	if o.state == "" || slices.Contains(consoleapi.ItemStates, o.state) {
+		return nil
+	}
+	i := slices.Index(itemStateNames(), o.state)
+	if i < 0 {
+		return usage("--state %q: must be one of %s", o.state, strings.Join(itemStateNames(), ", "))
+	}
+	o.state = consoleapi.ItemStates[i]
+	return nil
 }
 
 // itemsText says where the items of a step are.

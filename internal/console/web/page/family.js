@@ -29,7 +29,7 @@ function Tree({ path }) {
 
 const itemColumns = [
   { head: 'Item', kind: 'number', cell: (i) => String(i.index) },
-  { head: 'State', cell: (i) => html`<${State} name=${i.state === 'error' ? 'step error' : i.state} />` },
+  { head: 'State', cell: (i) => html`<${State} name=${i.state === 'error' ? 'failed' : i.state} />` },
   { head: 'Task', kind: 'name', cell: (i) => i.task && html`<${TaskLink} id=${i.task} />` },
   { head: 'Error', kind: 'text', cell: (i) => html`<${ErrorText} error=${i.error} />` },
 ];
@@ -46,7 +46,7 @@ function Items({ path, step, n }) {
   const show = (name) => { setState(name); setPages(['']); };
   return html`<h3>Items of ${step}</h3>
     <p><progress max=${Math.max(1, n.count)} value=${ended} aria-label=${`Items of ${step} that have ended`}></progress> ${countText(ended)} of ${countText(n.count)} have ended.</p>
-    <div class="chips" role="group" aria-label=${`Items of ${step} by state`}>${countsOf(n).map(([name, count]) => html`<button type="button" key=${name} class="chip" data-items=${name} aria-pressed=${state === name} onClick=${() => show(state === name ? '' : name)}>${name === 'error' ? 'in error' : name} <b>${countText(count)}</b></button>`)}</div>
+    <div class="chips" role="group" aria-label=${`Items of ${step} by state`}>${countsOf(n).map(([name, count]) => html`<button type="button" key=${name} class="chip" data-items=${name} aria-pressed=${state === name} onClick=${() => show(state === name ? '' : name)}>${name === 'error' ? 'failed' : name} <b>${countText(count)}</b></button>`)}</div>
     <${Trouble} text=${problem} />
     ${data && html`<${Table} label=${`Items of ${step}`} columns=${itemColumns} rows=${data.items} keyOf=${(i) => i.index} none="No items." />
       <div class="pager">${pages.length > 1 && html`<button type="button" onClick=${() => setPages(pages.slice(0, -1))}>Back</button>`}${data.next_page_token && html`<button type="button" rel="next" onClick=${() => setPages([...pages, data.next_page_token])}>More</button>`}</div>`}`;
