@@ -17,8 +17,8 @@ type Task = events.TaskView
 // State is the state of a task.
 type State = events.TaskState
 
-// The states of a task. Processed, Undone and Cancelled are final. A task that is Held waits for an
-// operator; on the wire and in JSON that state is "error".
+// The states of a task. Undone and Cancelled are final. Processed is the end of a task unless an operator has it undone
+// later. A task that is Held waits for an operator; on the wire and in JSON that state is "error".
 const (
 	Pending    = events.StatePending
 	Processing = events.StateProcessing

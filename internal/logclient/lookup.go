@@ -83,8 +83,8 @@ func (t *trackedTask) lookupDue(now time.Time, missing bool) bool {
 	case l.running || now.Before(l.next):
 		return false
 	case l.done:
-		// A hold that a call joined after is looked up again: it may be over.
-		return t.endMissed || l.task != nil && l.task.State == events.StateError && !l.asOf.After(t.lastJoined)
+		// A state that a call joined after is looked up again if it may have changed.
+		return t.endMissed || l.task != nil && mayChange(l.task.State) && !l.asOf.After(t.lastJoined)
 	}
 	return missing
 }
@@ -136,7 +136,7 @@ func (l *lookupState) result(t *trackedTask) (task events.TaskView, over bool, e
 		return task, false, nil
 	case l.digest != "" && t.submittedDigest != "" && l.digest != t.submittedDigest:
 		return task, true, conflictError(t.id, l.task.State)
-	case l.task.State.Terminal() || l.task.State == events.StateError && l.asOf.After(t.lastJoined):
+	case isResult(l.task.State, l.asOf.After(t.lastJoined)):
 		return *l.task, true, nil
 	}
 	return task, false, nil

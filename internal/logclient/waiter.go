@@ -330,7 +330,7 @@ func (w *Waiter) join(id string) (*trackedTask, *pendingWait, error) {
 	if t.submission.Topic != "" && !t.refusalsRead {
 		w.refusals.expect()
 	}
-	if t.task != nil && t.task.State.Terminal() {
+	if t.task != nil && isResult(t.task.State, false) {
 		w.resolve(t, t.lastJoined)
 	}
 	if !w.running {
@@ -392,8 +392,16 @@ func (w *Waiter) timeoutError(t *trackedTask, err error) error {
 	return fmt.Errorf("it has not ended yet, %s: %w", seen, err)
 }
 
+// isResult reports whether calls that wait for a task return in this state. It must have been read after they began if an
+// operator may change it.
+func isResult(s events.TaskState, readAfter bool) bool { return s.Terminal() && !mayChange(s) || mayChange(s) && readAfter }
+
+// mayChange reports whether calls return in this state although it isn't final: an operator may continue a held task, and
+// undo a processed one.
+func mayChange(s events.TaskState) bool { return s == events.StateError || s == events.StateProcessed }
+
 // resolve completes the calls that wait for a task, if it has a result. The log was read as of
-// the instant asOf or later. A hold or a refusal counts only if it was read after the last call
+// the instant asOf or later. A refusal, or a state that isn't final, counts only if it was read after the last call
 // began: an older one may be over by now.
 func (w *Waiter) resolve(t *trackedTask, asOf time.Time) {
 	v := t.pending
@@ -409,7 +417,7 @@ func (w *Waiter) resolve(t *trackedTask, asOf time.Time) {
 		v.err = conflictError(t.id, t.task.State)
 	case t.refusal != nil && asOf.After(t.lastJoined):
 		v.err = t.refusal
-	case t.task != nil && (t.task.State.Terminal() || t.task.State == events.StateError && asOf.After(t.lastJoined)):
+	case t.task != nil && isResult(t.task.State, asOf.After(t.lastJoined)):
 		v.task = w.view(t)
 	default:
 		var over bool

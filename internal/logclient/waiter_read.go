@@ -111,7 +111,7 @@ func (w *Waiter) resolveAll(part *partitionReader, asOf time.Time) {
 	part.asOf = asOf
 	for t := range part.changed {
 		w.resolve(t, asOf)
-		if t.refusal == nil && (t.task == nil || t.task.State != events.StateError) && !t.mayBeEarlier(asOf) {
+		if t.refusal == nil && (t.task == nil || !mayChange(t.task.State)) && !t.mayBeEarlier(asOf) {
 			delete(part.changed, t) // otherwise a later read may confirm it
 		}
 	}

@@ -2,6 +2,7 @@ package logclient
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"time"
@@ -42,17 +43,19 @@ type unansweredOrder struct {
 	task *trackedTask
 	at   time.Time // of the submission
 	read bool      // the dead letters below refusalReader.next were read for it
+	// partition is that of its dead letter.
+	partition int32
 }
 
 // checkRefusals reads the dead letters for submitted orders without an event.
 func (w *Waiter) checkRefusals() {
 	began := time.Now()
 	w.mu.Lock()
-	orders := map[string]unansweredOrder{} // by origin
+	orders := map[string]*unansweredOrder{} // by origin
 	for p := range w.partitions {
 		for t := range w.partitions[p].waiting {
 			if t.task == nil && t.submission.Topic != "" {
-				orders[events.Origin(&t.submission)] = unansweredOrder{t, t.submission.Time, t.refusalsRead}
+				orders[events.Origin(&t.submission)] = &unansweredOrder{task: t, at: t.submission.Time, read: t.refusalsRead}
 			}
 		}
 	}
@@ -64,12 +67,12 @@ func (w *Waiter) checkRefusals() {
 	r := &w.refusals
 	r.reading, r.err, r.readAt = false, err, time.Now()
 	r.restEnd = r.readAt.Add(scanPauseFactor * r.readAt.Sub(began))
-	if err == nil {
+	if next != nil {
 		r.next = next
 	}
 	for origin, o := range orders {
 		t := o.task
-		if err == nil && events.Origin(&t.submission) == origin {
+		if o.read && events.Origin(&t.submission) == origin {
 			t.refusalsRead = true
 		}
 		if t.task == nil && t.refusal != nil { // otherwise the reader of its partition resolves it
@@ -80,50 +83,81 @@ func (w *Waiter) checkRefusals() {
 }
 
 // readDeadLetters reads the dead letters of orders that were written since the last read, and for orders that were not
-// part of it all since they were submitted. It returns the offsets it reached.
-func (w *Waiter) readDeadLetters(ctx context.Context, orders map[string]unansweredOrder) (map[int32]int64, error) {
+// part of it all since they were submitted. It sets read of the orders whose partition it has read, and returns the
+// offsets it reached; nil: none. An error is about the other partitions.
+func (w *Waiter) readDeadLetters(ctx context.Context, orders map[string]*unansweredOrder) (map[int32]int64, error) {
 	topic := w.ns.Deadletters()
 	ends, err := w.log.EndOffsets(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
-	wanted, since := map[int32]bool{}, map[int32]time.Time{}
+	wanted := map[int32][]*unansweredOrder{}
 	for _, o := range orders {
-		p := events.Partition([]byte(o.task.id), int32(len(ends)))
-		wanted[p] = true
-		if at, is := since[p]; !o.read && (!is || o.at.Before(at)) {
-			since[p] = o.at
-		}
+		o.partition = events.Partition([]byte(o.task.id), w.partitionsOf(ends))
+		wanted[o.partition] = append(wanted[o.partition], o)
 	}
 	next := map[int32]int64{}
 	maps.Copy(next, w.refusals.next) // only the one read that runs changes it
-	for p := range wanted {
-		from := next[p]
-		oldest, is := since[p]
-		switch {
-		case is:
-			from, oldest = 0, oldest.Add(-clockSkewMax)
-		case ends[p] <= from:
+	var failed []error
+	for p, of := range wanted {
+		end, known := ends[p]
+		if !known {
+			failed = append(failed, fmt.Errorf("read the dead letters: partition %d of %s has no leader", p, topic))
 			continue
 		}
-		if next[p], err = w.log.Read(ctx, topic, p, from, oldest, func(rs []events.Record) error {
-			w.recordRefusals(orders, rs)
-			return nil
-		}); err != nil {
-			return nil, fmt.Errorf("read the dead letters: %w", err)
+		from, since := rangeOfRefusals(of, next[p])
+		if from < end {
+			reached, err := w.log.Read(ctx, topic, p, from, since, func(rs []events.Record) error {
+				w.recordRefusals(orders, rs)
+				return nil
+			})
+			if err != nil {
+				failed = append(failed, fmt.Errorf("read the dead letters: %w", err))
+				continue
+			}
+			next[p] = reached
+		}
+		for _, o := range of {
+			o.read = true
 		}
 	}
-	return next, nil
+	return next, errors.Join(failed...)
+}
+
+// partitionsOf returns how many partitions a topic has whose ends are known: as many as the events, or more if some were
+// added. Ends of partitions without a leader are missing.
+func (w *Waiter) partitionsOf(ends map[int32]int64) int32 {
+	n := w.partitionCount
+	for p := range ends {
+		n = max(n, p+1)
+	}
+	return n
+}
+
+// rangeOfRefusals returns where to begin in a partition, and the time of the oldest dead letter that may be of one of
+// the orders; next is where the last read has ended. Orders that were not part of it need all since they were submitted.
+func rangeOfRefusals(of []*unansweredOrder, next int64) (from int64, since time.Time) {
+	from = next
+	for _, o := range of {
+		if !o.read && (from > 0 || since.IsZero() || o.at.Add(-clockSkewMax).Before(since)) {
+			from, since = 0, o.at.Add(-clockSkewMax)
+		}
+	}
+	return from, since
 }
 
 // recordRefusals records which orders have one of these dead letters.
-func (w *Waiter) recordRefusals(orders map[string]unansweredOrder, letters []events.Record) {
+func (w *Waiter) recordRefusals(orders map[string]*unansweredOrder, letters []events.Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range letters {
 		origin := events.FirstOrigin(&letters[i])
+		o := orders[origin]
+		if o == nil {
+			continue
+		}
 		// Compare again: it may have been submitted again meanwhile.
-		if t := orders[origin].task; t != nil && t.task == nil && events.Origin(&t.submission) == origin {
+		if t := o.task; t.task == nil && events.Origin(&t.submission) == origin {
 			reason, _ := letters[i].Header(events.HeaderReason)
 			detail, _ := letters[i].Header(events.HeaderDetail)
 			t.refusal = &RefusedError{Task: t.id, Reason: reason + ": " + detail}
