@@ -8,6 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
@@ -34,9 +35,10 @@ type Producer struct {
 	cfg       Config
 	written   *brokerclock.Writes
 	recreated recreatedTopics
-	// slots bounds the number of buffered records. With the client's own bound, the produce call would block on the
-	// record's context, and a context that ends could fail other callers' records: see Send.
-	slots    chan struct{}
+	// slots are held by records without a result, also those that the splitter keeps. With the client's own bound, the
+	// produce call would block on the record's context, and a context that ends could fail other callers' records: see
+	// Send.
+	slots    *semaphore.Weighted
 	splitter splitter
 	end      context.CancelFunc
 }
@@ -71,7 +73,7 @@ func OpenProducer(c Config, opts ...ProducerOption) (*Producer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open producer: %w", err)
 	}
-	p := &Producer{cl: cl, cfg: c, written: brokerclock.NewWrites(c.Clock, c.Namespace, cl), slots: make(chan struct{}, producerBufferRecords)}
+	p := &Producer{cl: cl, cfg: c, written: brokerclock.NewWrites(c.Clock, c.Namespace, cl), slots: semaphore.NewWeighted(producerBufferRecords)}
 	life, end := context.WithCancel(context.Background())
 	p.end = end
 	p.splitter = splitter{produce: p.produce, life: life, topics: map[string]*splitTopic{},
@@ -142,10 +144,8 @@ func (p *Producer) SendAsync(ctx context.Context, r events.Record, done func(eve
 		done(r, fmt.Errorf("write to %s: not attempted: %w", r.Topic, err))
 		return
 	}
-	select {
-	case p.slots <- struct{}{}:
-	case <-ctx.Done():
-		done(r, fmt.Errorf("write to %s: not attempted, %d records wait already: %w", r.Topic, producerBufferRecords, ctx.Err()))
+	if err := p.slots.Acquire(ctx, 1); err != nil {
+		done(r, fmt.Errorf("write to %s: not attempted, %d records wait already: %w", r.Topic, producerBufferRecords, err))
 		return
 	}
 	p.splitter.send(&pendingRecord{record: r, done: done, bytes: RecordBytesMax(&r)})
@@ -176,7 +176,7 @@ func (p *Producer) complete(s *pendingRecord, kr *kgo.Record, err error) {
 	if !p.splitter.onProduced(s, err) {
 		return
 	}
-	<-p.slots
+	defer p.slots.Release(1)
 	r := s.record
 	switch {
 	case err == nil:
@@ -195,11 +195,13 @@ func (p *Producer) complete(s *pendingRecord, kr *kgo.Record, err error) {
 	}
 }
 
-// Flush waits until no records are buffered.
+// Flush waits until each record that was handed over has its result, and done has returned. Records that are handed
+// over meanwhile wait for it.
 func (p *Producer) Flush(ctx context.Context) error {
-	if err := p.cl.Flush(ctx); err != nil {
+	if err := p.slots.Acquire(ctx, producerBufferRecords); err != nil {
 		return fmt.Errorf("flush producer: %w", err)
 	}
+	p.slots.Release(producerBufferRecords)
 	return nil
 }
 

@@ -74,6 +74,38 @@ func TestProducerSplitsWhatATopicRefuses(t *testing.T) {
 	})
 }
 
+// TestFlushWaitsForWhatATopicRefused checks that Flush waits also for records that are kept back because their topic has
+// refused a batch.
+func TestFlushWaitsForWhatATopicRefused(t *testing.T) {
+	kafkatest.EachSite(t, func(t *testing.T, s *kafkatest.Site) {
+		topic := string(s.NS) + "narrow"
+		s.CreateTopicsWith(t, 1, map[string]string{"max.message.bytes": "100000"}, topic)
+		p, err := kafka.OpenProducer(s.Config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.Close)
+		ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
+		defer cancel()
+		const n = 50
+		results := make(chan error, n)
+		for range n {
+			p.SendAsync(ctx, events.Record{Topic: topic, Value: kafkatest.Incompressible(40_000)}, func(_ events.Record, err error) { results <- err })
+		}
+		if err := p.Flush(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if len(results) != n {
+			t.Fatalf("Flush returned, and %d of %d records have a result", len(results), n)
+		}
+		for range n {
+			if err := <-results; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 // lastOfEach keeps only the last of equal values.
 func lastOfEach(values []string) []string {
 	var last []string
