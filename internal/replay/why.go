@@ -49,20 +49,28 @@ type AgentState struct {
 const ownLag = 2
 
 // behind reports whether the agent may not have consumed an attempt's request yet: the lag of the request's partition
-// exceeds what the task's own requests there cause. If lags by partition are unknown, it uses the total lag. attempts
-// are the task's running attempts with the agent.
+// exceeds what the task's own requests there cause. If the lag of that partition is unknown, it uses the total lag.
+// attempts are the task's running attempts with the agent.
 func (a AgentState) behind(task string, attempt int, attempts []int) bool {
-	if len(a.Lags) == 0 {
+	partitions := int32(0)
+	for p := range a.Lags { // without those that have no leader
+		partitions = max(partitions, p+1)
+	}
+	in := func(attempt int) int32 { return scheduler.RequestPartition(task, attempt, partitions) }
+	if partitions == 0 {
 		return a.Lag > ownLag*int64(len(attempts))
 	}
-	in := func(attempt int) int32 { return scheduler.RequestPartition(task, attempt, int32(len(a.Lags))) }
+	lag, known := a.Lags[in(attempt)]
+	if !known {
+		return a.Lag > ownLag*int64(len(attempts))
+	}
 	own := int64(0)
 	for _, other := range attempts {
 		if in(other) == in(attempt) {
 			own += ownLag
 		}
 	}
-	return a.Lags[in(attempt)] > own
+	return lag > own
 }
 
 // attemptsWith returns the running attempts of a task with an agent.
