@@ -394,7 +394,9 @@ func (w *Waiter) timeoutError(t *trackedTask, err error) error {
 
 // isResult reports whether calls that wait for a task return in this state. It must have been read after they began if an
 // operator may change it.
-func isResult(s events.TaskState, readAfter bool) bool { return s.Terminal() && !mayChange(s) || mayChange(s) && readAfter }
+func isResult(s events.TaskState, readAfter bool) bool {
+	return s.Terminal() && !mayChange(s) || mayChange(s) && readAfter
+}
 
 // mayChange reports whether calls return in this state although it isn't final: an operator may continue a held task, and
 // undo a processed one.
