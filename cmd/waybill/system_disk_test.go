@@ -49,9 +49,15 @@ func fillUp(t *testing.T, file string) {
 	}
 }
 
-// diskFailed waits until a process has ended by itself, because its disk is full. Its last line says what to do, and no
-// other line says so too.
+// diskFailed waits until a process has ended by itself, because the disk of a store is full.
 func diskFailed(t *testing.T, p *process, dir string) {
+	t.Helper()
+	endedByDisk(t, p, "the store in "+dir, "Nothing is lost")
+}
+
+// endedByDisk waits until a process has ended by itself, because a disk is full. Its last line says what failed and what
+// to do, and no other line says so too.
+func endedByDisk(t *testing.T, p *process, failed, kept string) {
 	t.Helper()
 	select {
 	case <-p.ended:
@@ -62,12 +68,12 @@ func diskFailed(t *testing.T, p *process, dir string) {
 		t.Errorf("waybill %s ended with %d", p.name, code)
 	}
 	last := p.out.tail(1)
-	for _, says := range []string{"waybill: the store in " + dir, "no space left on device", "Nothing is lost", "Free space"} {
+	for _, says := range []string{"waybill: " + failed, "no space left on device", kept, "Free space"} {
 		if !strings.Contains(last, says) {
 			t.Errorf("waybill %s said at last %q, without %q", p.name, last, says)
 		}
 	}
-	if n := strings.Count(p.out.tail(saidLinesMax), "the store in "); n != 1 || strings.Contains(p.out.tail(saidLinesMax), "goroutine ") {
+	if n := strings.Count(p.out.tail(saidLinesMax), "no space left on device"); n != 1 || strings.Contains(p.out.tail(saidLinesMax), "goroutine ") {
 		t.Errorf("waybill %s says so %d times:\n%s", p.name, n, p.out.tail(40))
 	}
 }
@@ -140,6 +146,45 @@ func TestFullDiskEndsUp(t *testing.T) {
 	diskFailed(t, u.process, state)
 	submit.kill()
 	t.Logf("the disk was full with %d of %d tasks ended", ended, tasks)
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	u.start(t)
+	u.waybill(t, exitOK, "submit", "-f", file, "--wait")
+	checkOrders(t, &u.system, seen.inputs, u.ledger(), orders)
+	u.waybill(t, exitOK, "verify")
+	u.stop(t)
+}
+
+// TestFullDiskEndsTheEmbeddedBroker: the log of `up` is on a disk that becomes full. The whole process ends with one
+// message, and doesn't start until there is room. Then it goes on from its log: no acknowledged order is lost.
+func TestFullDiskEndsTheEmbeddedBroker(t *testing.T) {
+	suite.NeedAll(t, "a process on a disk of its own")
+	const tasks = 400
+	u := startUpProcess(t, "--demo", "--workflow", quickWorkflow(t, "quick", "undo", callAttempts))
+	u.stop(t)
+	log := filepath.Join(u.dir, "kafka")
+	deleteState(t, log)
+	deleteState(t, filepath.Join(u.dir, "state"))
+	if err := os.Mkdir(log, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	smallDisk(t, log)
+	u.start(t)
+	orders := unattended(demo.Orders(tasks, 4, false))
+	file, ballast := ordersFile(t, orders, "quick"), filepath.Join(log, "ballast")
+	seen := observe(t, &u.system)
+	submit := startProcess(t, u.env(), "submit", "-f", file)
+	ended := seen.awaitEnded(t, tasks/8)
+	fillUp(t, ballast)
+	endedByDisk(t, u.process, "the embedded broker's log in "+log, "No acknowledged record is lost")
+	submit.kill()
+	t.Logf("the disk was full with %d of %d tasks ended", ended, tasks)
+	full := startProcess(t, nil, u.args...)
+	<-full.ended
+	if said := full.out.tail(saidLinesMax); full.cmd.ProcessState.ExitCode() != exitOther || !strings.Contains(said, log) || !strings.Contains(said, "no space left on device") {
+		t.Errorf("a start on the full disk ended with %d:\n%s", full.cmd.ProcessState.ExitCode(), said)
+	}
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
 	}

@@ -164,7 +164,7 @@ func (o *verifyOptions) verifyDirectory(cmd *cobra.Command, options verify.Optio
 	if _, err := os.Stat(local.LogDir(o.dataDir)); err != nil {
 		return nil, exit(exitUsage, "--data-dir %s: not the directory of a `waybill up`: %w", o.dataDir, err)
 	}
-	broker, err := local.OpenLog(o.dataDir)
+	broker, err := local.OpenLog(o.dataDir, endProcess)
 	if err != nil {
 		return nil, err
 	}

@@ -71,7 +71,7 @@ func openEnvironment(o environmentOptions) (*environment, error) {
 		s.cfg.Namespace = events.Namespace("waybill-bench-" + uuid.NewString()[:8] + ".")
 	} else {
 		var err error
-		if s.broker, err = embedded.Start(embedded.Options{DataDir: filepath.Join(o.dir, "kafka")}); err != nil {
+		if s.broker, err = embedded.Start(embedded.Options{DataDir: filepath.Join(o.dir, "kafka"), EndProcess: endProcess}); err != nil {
 			return nil, err
 		}
 		s.cfg = s.broker.Config()

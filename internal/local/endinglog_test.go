@@ -17,7 +17,8 @@ func TestNothingIsLoggedAfterADiskFailed(t *testing.T) {
 	}
 	var out strings.Builder
 	var ended error
-	s := newSystem(broker, Options{Log: slog.New(slog.NewTextHandler(&out, nil)), EndProcess: func(err error) { ended = err }})
+	s := newSystem(Options{Log: slog.New(slog.NewTextHandler(&out, nil)), EndProcess: func(err error) { ended = err }})
+	s.Broker = broker
 	role := s.Log.With("role", "index").WithGroup("g")
 	role.Info("before")
 	full := errors.New("the disk is full")

@@ -33,7 +33,8 @@ type Options struct {
 	Intakes     instance.IntakeOptions
 	Log         *slog.Logger
 	Metrics     *instance.Metrics
-	// EndProcess ends the process after a disk failed and the broker was closed; see instance.Config.
+	// EndProcess ends the process after a disk failed; see instance.Config. If it isn't the disk of the broker's log, the
+	// broker was closed before.
 	EndProcess func(error)
 	// StartIndex starts the index, alone or within a console, and returns the console's URL; empty: none.
 	StartIndex func(context.Context, *instance.Instance) (console string, err error)
@@ -59,9 +60,9 @@ const agentPartitions = 4
 // LogDir is the directory of the embedded broker's log in a data directory.
 func LogDir(dataDir string) string { return filepath.Join(dataDir, "kafka") }
 
-// OpenLog starts a broker on the log of a data directory, at a free port.
-func OpenLog(dataDir string) (*embedded.Broker, error) {
-	broker, err := embedded.Start(embedded.Options{DataDir: LogDir(dataDir), Listen: "127.0.0.1:0"})
+// OpenLog starts a broker on the log of a data directory, at a free port. endProcess is that of embedded.Options.
+func OpenLog(dataDir string, endProcess func(error)) (*embedded.Broker, error) {
+	broker, err := embedded.Start(embedded.Options{DataDir: LogDir(dataDir), Listen: "127.0.0.1:0", EndProcess: endProcess})
 	if err != nil {
 		return nil, err
 	}
@@ -72,21 +73,21 @@ func OpenLog(dataDir string) (*embedded.Broker, error) {
 // Start starts the broker, creates the topics and applies the definitions. Other clients can't connect until
 // Broker.Open.
 func Start(ctx context.Context, o Options) (*System, error) {
-	broker, err := embedded.Start(embedded.Options{DataDir: LogDir(o.DataDir), Listen: o.Listen, Partitions: o.Partitions,
-		WriteFailed: func(err error) { o.Log.Error("a write was refused", "error", err) }})
-	if err != nil {
+	s := newSystem(o)
+	var err error
+	if s.Broker, err = embedded.Start(embedded.Options{DataDir: LogDir(o.DataDir), Listen: o.Listen, Partitions: o.Partitions,
+		EndProcess: s.endNow}); err != nil {
 		return nil, err
 	}
-	s := newSystem(broker, o)
 	if err := s.prepare(ctx); err != nil {
-		return nil, errors.Join(err, broker.Close())
+		return nil, errors.Join(err, s.Broker.Close())
 	}
 	return s, nil
 }
 
-// newSystem returns a system that isn't prepared.
-func newSystem(broker *embedded.Broker, o Options) *System {
-	s := &System{Broker: broker, options: o}
+// newSystem returns a system without a broker.
+func newSystem(o Options) *System {
+	s := &System{options: o}
 	s.Log = slog.New(endingLog{o.Log.Handler(), &s.ended})
 	return s
 }
@@ -175,8 +176,8 @@ func (s *System) AwaitJoined(ctx context.Context) error {
 // brokerCloseMax bounds the close of the broker, whose disk may have failed, too.
 const brokerCloseMax = 5 * time.Second
 
-// endProcess closes the broker before the process ends because a disk failed. A broker that is killed may tear a
-// transaction.
+// endProcess closes the broker before the process ends because the disk of a store failed. A broker that is killed may
+// tear a transaction.
 func (s *System) endProcess(err error) {
 	s.ended.Store(true)
 	closed := make(chan struct{})
@@ -188,6 +189,12 @@ func (s *System) endProcess(err error) {
 	case <-closed:
 	case <-time.After(brokerCloseMax):
 	}
+	s.endNow(err)
+}
+
+// endNow ends the process with the broker in whatever state it is.
+func (s *System) endNow(err error) {
+	s.ended.Store(true)
 	if s.options.EndProcess != nil {
 		s.options.EndProcess(err)
 	}

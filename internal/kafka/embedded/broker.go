@@ -46,11 +46,10 @@ type Options struct {
 	Sync bool
 	// Partitions is the partition count of auto-created topics. 0: events.DefaultPartitions.
 	Partitions int32
-	// WriteFailed receives the error of a failed write to DataDir: the first one immediately, then at most one every 10
-	// s. It also receives each lost marker of a transaction. Clients receive only UNKNOWN_SERVER_ERROR. The broker
-	// continues, because the disk may be fixed or get free space. The writing goroutine calls WriteFailed, so it must
-	// not call the broker. nil: not called.
-	WriteFailed func(error)
+	// EndProcess ends the process at the first failed write to DataDir. Its error names the file and says what to do.
+	// The write is not acknowledged, because EndProcess must not return. The writing goroutine calls it, so it must
+	// not call the broker. nil: the process panics. Until Start returns, Start returns the error instead.
+	EndProcess func(error)
 }
 
 // Broker is a broker in this process. Its methods are safe for concurrent use.
@@ -66,7 +65,7 @@ type Broker struct {
 // Start starts a broker. Clients with Broker.Config can connect immediately; clients of other processes wait until
 // Open. It fails if another process uses the data directory or the address.
 func Start(o Options) (_ *Broker, err error) {
-	b := &Broker{faults: &faultLog{writeFailed: o.WriteFailed}}
+	b := &Broker{faults: &faultLog{dir: o.DataDir, endProcess: o.EndProcess}}
 	clean := true
 	defer func() {
 		if err == nil {
@@ -124,6 +123,10 @@ func Start(o Options) (_ *Broker, err error) {
 			return nil, fmt.Errorf("roll back the transactions that a killed process left open: %w", err)
 		}
 	}
+	if b.faults.serve() != nil {
+		b.cluster.Close()
+		return nil, errors.New("write the log")
+	}
 	return b, nil
 }
 
@@ -141,8 +144,8 @@ func (b *Broker) Addr() string { return b.addr }
 // creates it with the default partition count.
 func (b *Broker) Open() { b.listener.open() }
 
-// Close writes everything to disk, ends the broker and closes its connections. It returns the errors of all writes that
-// failed for good, including earlier ones.
+// Close writes everything to disk, ends the broker and closes its connections. It returns the errors of writes that
+// failed.
 func (b *Broker) Close() error {
 	var err error
 	b.closing.Do(func() {

@@ -8,7 +8,7 @@
 //	create the namespace's topics
 //	broker.Open()               // accepts clients of other processes
 //	...
-//	err = broker.Close()        // also returns earlier write errors
+//	err = broker.Close()
 //
 // Differences from Apache Kafka (each is covered by a test here or was measured):
 //
@@ -21,5 +21,6 @@
 //   - It silently truncates a partition's log at the first batch that it can't read, so one corrupt byte would remove
 //     all later records. Start therefore checks the log first and refuses a corrupt one without changing it
 //     (corruption.go). Likewise for the files of group offsets and producer ids (state_logs.go).
+//   - It confirms some writes that it couldn't make. So the first failed write ends the process (faults.go).
 //   - One replica, no throttling, no delay of transaction markers, no check of timestamps.
 package embedded

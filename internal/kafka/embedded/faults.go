@@ -4,96 +4,105 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strings"
 	"sync"
-	"time"
+	"syscall"
 
 	"github.com/twmb/franz-go/pkg/kfake"
 )
 
-const (
-	faultLogMax = 10
-	// writeFailedInterval is the minimum time between two calls of WriteFailed. A full disk fails thousands of writes
-	// per second.
-	writeFailedInterval = 10 * time.Second
-)
+// faultLogMax bounds the errors that Close returns.
+const faultLogMax = 10
 
-// faultLog collects errors that kfake reports only in its log: writes that failed at shutdown, and the cause of a
-// refused client write.
+// faultLog receives kfake's log, the only place where kfake reports a failed write. To the client, kfake answers
+// UNKNOWN_SERVER_ERROR, and to its retry of the same batch, success. It confirms group offsets, producer ids, topics and
+// the ends of transactions although it couldn't write them, and appends behind the part of an entry that it could. So
+// the first failed write ends the process within that write: nothing is confirmed that isn't on disk, and the part of an
+// entry stays the last one of its file, which the next start removes. Apache Kafka also stops if its only log directory
+// fails.
 type faultLog struct {
-	writeFailed func(error) // called for a failed write; may be nil
+	dir        string      // the data directory
+	endProcess func(error) // Options.EndProcess
 
-	mu           sync.Mutex
-	errs         []error
-	lastWriteErr error // error of the last failed write
-	reportedAt   time.Time
+	mu      sync.Mutex
+	serving bool    // Start has succeeded
+	failed  error   // a failed write before
+	errs    []error // what wasn't written at shutdown
 }
 
 // Logf implements kfake.Logger.
 func (l *faultLog) Logf(level kfake.LogLevel, format string, args ...any) {
 	switch level {
 	case kfake.LogLevelError:
-		l.recordLoss(fmt.Errorf(format, args...), strings.HasPrefix(format, markerFailed))
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if len(l.errs) < faultLogMax {
+			l.errs = append(l.errs, fmt.Errorf(format, args...))
+		}
 	case kfake.LogLevelWarn:
-		if err := writeErrorIn(args); err != nil {
-			l.recordWriteError(err)
+		if err := fileError(args); err != nil {
+			l.fail(err)
 		}
 	default: // nobody reads them
 	}
 }
 
-// markerFailed begins kfake's log line about the marker of a transaction that it couldn't write. kfake nevertheless
-// commits the group offsets and confirms the commit to the client.
-const markerFailed = "endTx: failed to persist control batch"
-
-// recordLoss keeps err for Close. It reports a lost marker immediately, because a kill would make the loss permanent.
-func (l *faultLog) recordLoss(err error, marker bool) {
-	l.mu.Lock()
-	if len(l.errs) < faultLogMax {
-		l.errs = append(l.errs, err)
-	}
-	l.mu.Unlock()
-	if marker && l.writeFailed != nil {
-		l.writeFailed(fmt.Errorf("a transaction, if it was committed, will be rolled back at the next start after a kill: %w", err))
-	}
-}
-
-// writeErrorIn returns the file error among the arguments of a log line, or nil. It includes the file's path.
-func writeErrorIn(args []any) error {
+// fileError returns the file error among the arguments of a log line, or nil. It includes the file's path.
+func fileError(args []any) error {
 	for _, a := range args {
 		var file *fs.PathError
-		if err, is := a.(error); is && errors.As(err, &file) && !errors.Is(err, fs.ErrNotExist) {
+		if err, is := a.(error); is && errors.As(err, &file) {
 			return file
 		}
 	}
 	return nil
 }
 
-func (l *faultLog) recordWriteError(err error) {
+// fail ends the process because of a failed write. Until Start has succeeded, it keeps the error for Start.
+func (l *faultLog) fail(err error) {
+	err = l.diskError(err)
 	l.mu.Lock()
-	l.lastWriteErr = err
-	now := time.Now()
-	tell := l.writeFailed != nil && now.Sub(l.reportedAt) >= writeFailedInterval
-	if tell {
-		l.reportedAt = now
+	serving := l.serving
+	if !serving {
+		l.failed = errors.Join(l.failed, err)
 	}
 	l.mu.Unlock()
-	if tell {
-		l.writeFailed(l.writeError())
+	if !serving {
+		return
 	}
+	if l.endProcess != nil {
+		l.endProcess(err)
+	}
+	panic(err)
 }
 
-// writeError returns the error of the last failed write, or nil.
+// diskError says what failed and what to do.
+func (l *faultLog) diskError(err error) error {
+	do := "Check the disk and its permissions, then start again"
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		do = "Free space for the directory, then start again"
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		do = "Raise the limit of open files, then start again"
+	}
+	return fmt.Errorf("the embedded broker's log in %s failed, so the process ends: %w. No acknowledged record is lost. %s", l.dir, err, do)
+}
+
+// serve makes each further failed write end the process. It returns the failed writes before.
+func (l *faultLog) serve() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.serving = l.failed == nil
+	return l.failed
+}
+
+// writeError returns the failed writes before serve.
 func (l *faultLog) writeError() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.lastWriteErr == nil {
-		return nil
-	}
-	return fmt.Errorf("the embedded broker can't write: %w; free space on that disk, or repair it", l.lastWriteErr)
+	return l.failed
 }
 
-// err returns the errors that kfake logged at level error, at most faultLogMax: data that was not written for good.
+// err returns the errors that kfake logged at level error, at most faultLogMax: data that was not written at shutdown.
 func (l *faultLog) err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
