@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -50,6 +51,8 @@ type Options struct {
 	// The write is not acknowledged, because EndProcess must not return. The writing goroutine calls it, so it must
 	// not call the broker. nil: the process panics. Until Start returns, Start returns the error instead.
 	EndProcess func(error)
+
+	cleanInterval time.Duration // 0: cleanInterval
 }
 
 // Broker is a broker in this process. Its methods are safe for concurrent use.
@@ -105,7 +108,7 @@ func Start(o Options) (_ *Broker, err error) {
 		kfake.WithLogger(b.faults),
 	}
 	if o.DataDir != "" {
-		opts = append(opts, kfake.DataDir(o.DataDir))
+		opts = append(opts, kfake.DataDir(o.DataDir), cleanerConfig())
 	}
 	if o.Sync {
 		opts = append(opts, kfake.SyncWrites())
@@ -116,6 +119,7 @@ func Start(o Options) (_ *Broker, err error) {
 	}
 	if o.DataDir != "" {
 		keepLastBatch(b.cluster)
+		(&cleaner{cluster: b.cluster.Cluster, dir: o.DataDir, interval: cmp.Or(o.cleanInterval, cleanInterval), fail: b.faults.fail}).start()
 	}
 	if !clean {
 		if err := b.abortOpenTransactions(); err != nil {

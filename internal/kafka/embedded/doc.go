@@ -22,5 +22,6 @@
 //     all later records. Start therefore checks the log first and refuses a corrupt one without changing it
 //     (corruption.go). Likewise for the files of group offsets and producer ids (state_logs.go).
 //   - It confirms some writes that it couldn't make. So the first failed write ends the process (faults.go).
+//   - It doesn't compact topics, and keeps the records of topics without a retention setting of their own (cleaner.go).
 //   - One replica, no throttling, no delay of transaction markers, no check of timestamps.
 package embedded

@@ -11,12 +11,14 @@ import (
 	"path/filepath"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 )
 
 // kfake derives the end of a partition from the batches on the disk. A partition whose batches were all trimmed or
 // expired begins at offset 0 again after a restart. A reader with a saved position would then skip new records: a
-// scheduler would lose the tasks that are submitted after the restart. So a delete keeps the last batch, and a start
-// writes a marker to each partition directory without one.
+// scheduler would lose the tasks that are submitted after the restart. So a delete keeps the last batch, the cleaner
+// keeps an empty segment, and a start writes a marker to each partition directory without a batch.
 
 // keepLastBatch lowers the offset of DeleteRecords requests by one, so that the batch at the end of the partition
 // stays. A later request may delete it.
@@ -40,7 +42,8 @@ type partitionSnapshot struct {
 }
 
 // writeEndMarkers writes an abort marker to each partition that has no batch left and ended past offset 0. Readers
-// skip it.
+// skip it. It also removes segments without a batch: kfake ignores them, and a later check would take the segment before
+// for a complete one.
 func writeEndMarkers(dir string) error {
 	entries, err := os.ReadDir(filepath.Join(dir, partitionsDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -57,29 +60,93 @@ func writeEndMarkers(dir string) error {
 	return nil
 }
 
+// writeEndMarker takes the end of a partition without a batch from the names of its segments and from its snapshot.
 func writeEndMarker(dir string) error {
 	segments, err := segmentsOf(dir)
-	if err != nil || len(segments) > 0 {
+	if err != nil {
 		return err
 	}
+	var empty []segment
+	for _, s := range segments {
+		holds, err := holdsBatch(s)
+		if err != nil {
+			return err
+		}
+		if !holds {
+			empty = append(empty, s)
+		}
+	}
+	if len(empty) == len(segments) {
+		end, err := snapshotEnd(dir)
+		if err != nil {
+			return err
+		}
+		for _, s := range empty {
+			end = max(end, s.base)
+		}
+		if end > 0 {
+			err = writeMarker(dir, end-1)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, s := range empty {
+		if err := os.Remove(s.path); err != nil {
+			return err
+		}
+		if err := os.Remove(indexPath(s.path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// holdsBatch reports whether a segment begins with a whole batch.
+func holdsBatch(s segment) (bool, error) {
+	f, err := os.Open(s.path)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = f.Close() }() // read only, so no write error is lost
+	info, err := f.Stat()
+	if err != nil || info.Size() < logreader.BatchHeaderBytes {
+		return false, err
+	}
+	raw := make([]byte, logreader.BatchHeaderBytes)
+	if _, err := f.ReadAt(raw, 0); err != nil {
+		return false, err
+	}
+	head := logreader.ParseBatchHeader(raw)
+	if !plausible(head, s.base, info.Size()) {
+		return false, nil
+	}
+	raw = make([]byte, head.Size)
+	_, err = f.ReadAt(raw, 0)
+	return err == nil && crc32.Checksum(raw[logreader.BatchChecksumStart:], castagnoli) == head.Sum, err
+}
+
+// snapshotEnd returns the end of a partition at the last clean shutdown.
+func snapshotEnd(dir string) (int64, error) {
 	text, err := os.ReadFile(filepath.Join(dir, "snapshot.json"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return 0, nil
 	}
 	var end partitionSnapshot
 	if err == nil {
 		err = json.Unmarshal(text, &end)
 	}
-	if err != nil || end.HighWatermark < 1 {
-		return err
-	}
-	last := end.HighWatermark - 1
-	marker, path := abortMarker(last), filepath.Join(dir, fmt.Sprint(last)+segmentSuffix)
+	return end.HighWatermark, err
+}
+
+// writeMarker writes a segment with an abort marker. A kill can't leave a part of one.
+func writeMarker(dir string, offset int64) error {
+	marker, path := abortMarker(offset), filepath.Join(dir, fmt.Sprint(offset)+segmentSuffix)
 	// The index comes first: kfake ignores one without a segment, but misplaces later entries in one that is too short.
-	if err := os.WriteFile(indexPath(path), indexEntry(marker), 0o600); err != nil {
+	if err := replaceFile(indexPath(path), indexEntry(marker)); err != nil {
 		return err
 	}
-	return os.WriteFile(path, marker, 0o600)
+	return replaceFile(path, marker)
 }
 
 // abortMarker returns a batch with an abort marker at an offset, of no producer.
