@@ -64,6 +64,7 @@ func fixFetch(c *kfake.Cluster) {
 		fetch := req.(*kmsg.FetchRequest)
 		fetch.MaxBytes = math.MaxInt32
 		if fetch.SessionEpoch > 0 {
+			c.KeepControl() // kfake drops a function that answers a request
 			answer := fetch.ResponseKind().(*kmsg.FetchResponse)
 			answer.ErrorCode = kerr.FetchSessionIDNotFound.Code
 			return answer, nil, true
