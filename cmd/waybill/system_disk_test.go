@@ -182,7 +182,7 @@ func TestFullDiskEndsTheEmbeddedBroker(t *testing.T) {
 	t.Logf("the disk was full with %d of %d tasks ended", ended, tasks)
 	full := startProcess(t, nil, u.args...)
 	<-full.ended
-	if said := full.out.tail(saidLinesMax); full.cmd.ProcessState.ExitCode() != exitOther || !strings.Contains(said, log) || !strings.Contains(said, "no space left on device") {
+	if said := full.out.tail(saidLinesMax); full.cmd.ProcessState.ExitCode() != exitOther || !strings.Contains(said, log) || strings.Count(said, "no space left on device") != 1 {
 		t.Errorf("a start on the full disk ended with %d:\n%s", full.cmd.ProcessState.ExitCode(), said)
 	}
 	if err := os.Remove(ballast); err != nil {

@@ -25,7 +25,7 @@ type faultLog struct {
 
 	mu      sync.Mutex
 	serving bool    // Start has succeeded
-	failed  error   // a failed write before
+	failed  error   // the first failed write before
 	errs    []error // what wasn't written at shutdown
 }
 
@@ -62,8 +62,8 @@ func (l *faultLog) fail(err error) {
 	err = l.diskError(err)
 	l.mu.Lock()
 	serving := l.serving
-	if !serving {
-		l.failed = errors.Join(l.failed, err)
+	if !serving && l.failed == nil {
+		l.failed = err
 	}
 	l.mu.Unlock()
 	if !serving {
@@ -87,7 +87,7 @@ func (l *faultLog) diskError(err error) error {
 	return fmt.Errorf("the embedded broker's log in %s failed, so the process ends: %w. No acknowledged record is lost. %s", l.dir, err, do)
 }
 
-// serve makes each further failed write end the process. It returns the failed writes before.
+// serve makes each further failed write end the process. It returns the first failed write before.
 func (l *faultLog) serve() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,7 +95,7 @@ func (l *faultLog) serve() error {
 	return l.failed
 }
 
-// writeError returns the failed writes before serve.
+// writeError returns the first failed write before serve.
 func (l *faultLog) writeError() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
