@@ -71,7 +71,7 @@ func (e Ending) How() string {
 	case e.Card == CardStuckUndo && e.State == events.StateError:
 		return "charge may have happened, and can't be refunded: waits for an operator"
 	case e.Card == CardStuckUndo:
-		return "was held, too; an operator resubmitted it when refunds worked again"
+		return "was held; an operator resubmitted it when refunds worked again"
 	}
 	return "as it should"
 }
