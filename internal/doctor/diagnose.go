@@ -217,7 +217,7 @@ func roleFinding(role string, g Group, without, start string) Finding {
 		return Finding{role, Fault, fmt.Sprintf("lag %d, and no progress in %v", g.Lag, progressInterval), "read its log"}
 	case len(g.Stalled) > 0:
 		return Finding{role, Note, fmt.Sprintf("no progress in %v in %s, where records wait", progressInterval, text.List(g.Stalled, stalledShown)),
-			"run this again; if they remain, its log says since when and why, and waybill_partition_standing_seconds shows it too"}
+			"run this again; if they remain, its log says since when and why, and waybill_partition_stalled_seconds shows it too"}
 	}
 	return Finding{role, OK, fmt.Sprintf("%d in the group, lag %d", g.Members, g.Lag), ""}
 }

@@ -115,7 +115,7 @@ func NewMetrics() *Metrics {
 	m.recoveriesAsked = vec("waybill_recoveries_asked_total", "Recoveries that the supervisor asked for, by action.", "action")
 	m.recoveriesAccepted = count("waybill_recoveries_accepted_total", "Recoveries that the scheduler accepted.")
 	m.inputsIgnored = vec("waybill_inputs_ignored_total", "Inputs that changed nothing because they were late, early or repeated, by reason.", "why")
-	m.partitionsPaused = count("waybill_partitions_set_aside_total", "Times that a partition was paused because the brokers refused the records that its scheduler writes: no leader, or too few in-sync replicas.")
+	m.partitionsPaused = count("waybill_partition_pauses_total", "Times that a partition was paused because the brokers refused the records that its scheduler writes: no leader, or too few in-sync replicas.")
 	m.positions = vec("waybill_inbox_position_faults_total", "Positions in inboxes that could not be used, by topic and fault. recreated: the topic was recreated. foreign: not committed by a scheduler. trimmed: records were deleted before they were read. cut: the log ends below the position, and the inbox isn't read.", "topic", "fault")
 	m.submissionsPaused = prometheus.NewGauge(prometheus.GaugeOpts{Name: "waybill_submissions_paused",
 		Help: "Workers that consume no submissions, because as many steps run or wait as --max-runnable allows."})
@@ -127,7 +127,7 @@ func NewMetrics() *Metrics {
 	m.requests = vec("waybill_requests_total", "Requests that an agent finished, by agent and result.", "agent", "result")
 	m.circuits = gauge("waybill_agent_circuit", "Circuit breakers of this agent process that have opened, by operation: 0 closed, 1 half-open, 2 open.", "agent", "circuit")
 	m.notified = vec("waybill_notifications_total", "Notifications to reply_to topics, by result.", "result")
-	m.stalled = gauge("waybill_partition_standing_seconds", "Time for which records have waited in a partition whose worker makes no progress.", "topic", "partition")
+	m.stalled = gauge("waybill_partition_stalled_seconds", "Time for which records have waited in a partition whose worker makes no progress.", "topic", "partition")
 	m.storesDropped = vec("waybill_stores_dropped_total", "Local stores of partitions that reflected more than the log has committed; they were dropped and restored from the log.", "role")
 	m.diskFree = gauge("waybill_store_disk_free_ratio", "Free fraction of the disk under a store of this process, from 0 to 1, as of its last flush. A full disk ends the process.", "store")
 	m.unreadable = vec("waybill_unreadable_total", "Unreadable events. The task of such an event stops there; other tasks continue.", "role")
@@ -138,7 +138,7 @@ func NewMetrics() *Metrics {
 	m.addKnown(gauge, count)
 	m.agents = agentGauges{byOwner: map[string][]scheduler.AgentFlow{},
 		outstanding: gauge("waybill_agent_outstanding", "Requests of an agent whose attempts run, in this scheduler process.", "agent"),
-		limit:       gauge("waybill_agent_bound", "Concurrency limit of an agent: how many of its requests may be outstanding, in this scheduler process.", "agent"),
+		limit:       gauge("waybill_agent_concurrency_limit", "Concurrency limit of an agent: how many of its requests may be outstanding, in this scheduler process.", "agent"),
 		queued:      gauge("waybill_agent_queued", "Steps that wait until their agent has a free slot, in this scheduler process.", "agent"),
 		silent:      gauge("waybill_agent_silent", "Workers of this process that send only probes to an agent, because it doesn't reply.", "agent")}
 	return m
