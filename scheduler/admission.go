@@ -85,9 +85,9 @@ func (w *worker) updateAdmission() {
 	}
 	tasks := w.cfg.Namespace.Inbox(events.Tasks)
 	if w.admissionClosed = !open; w.admissionClosed {
-		w.log.Pause(inboxgate.AllPartitions, tasks, inboxgate.PausedForAdmission, time.Time{})
+		w.client.Pause(inboxgate.AllPartitions, tasks, inboxgate.PausedForAdmission, time.Time{})
 	} else {
-		w.log.Resume(inboxgate.AllPartitions, inboxgate.PausedForAdmission, tasks)
+		w.client.Resume(inboxgate.AllPartitions, inboxgate.PausedForAdmission, tasks)
 	}
 	w.cfg.Listener.Admission(w.owner, open, load, sum.busiest())
 }

@@ -210,7 +210,7 @@ func (w *worker) handleConfirmAnswers(ctx context.Context) error {
 // rewinds them.
 func (w *worker) restoreAgain(ctx context.Context, p *partition) error {
 	for topic := range w.inboxes {
-		w.log.Pause(p.id, topic, inboxgate.PausedForRestore, time.Time{})
+		w.client.Pause(p.id, topic, inboxgate.PausedForRestore, time.Time{})
 	}
 	err := w.rewindInboxes(ctx, p.id)
 	p.cancel()

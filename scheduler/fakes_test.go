@@ -215,7 +215,7 @@ func (l *fakeLog) Reflected(_ context.Context, p int32, below map[string]int64) 
 	l.reflected[p] = below
 }
 
-// Rewind implements Log.
+// Rewind implements Client.
 func (l *fakeLog) Rewind(_ context.Context, p int32) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -50,7 +50,7 @@ type historyResult struct {
 // startReadingHistories pauses the controls of a partition, and reads the processed tasks that its inputs want to undo.
 func (w *worker) startReadingHistories(ctx context.Context, p *partition, inputs []events.Record) {
 	ended := w.processedToUndo(p, inputs)
-	w.log.Pause(p.id, w.cfg.Namespace.Inbox(events.Controls), inboxgate.PausedForHistory, time.Time{})
+	w.client.Pause(p.id, w.cfg.Namespace.Inbox(events.Controls), inboxgate.PausedForHistory, time.Time{})
 	if p.stopReading != nil {
 		return
 	}
@@ -60,7 +60,7 @@ func (w *worker) startReadingHistories(ctx context.Context, p *partition, inputs
 		r.read = w.cfg.readHistories(ctx, r.id, next, ended)
 		select {
 		case w.historyResults <- r:
-			w.log.Wake()
+			w.client.Wake()
 		case <-ctx.Done():
 		}
 	})
@@ -93,7 +93,7 @@ func (w *worker) finishReadingHistories(r historyResult) {
 	}
 	p.stopReading()
 	p.histories, p.stopReading = r.read, nil
-	w.log.Resume(p.id, inboxgate.PausedForHistory, w.cfg.Namespace.Inbox(events.Controls))
+	w.client.Resume(p.id, inboxgate.PausedForHistory, w.cfg.Namespace.Inbox(events.Controls))
 }
 
 // readHistories reads processed tasks from a partition of the log, below offset next.

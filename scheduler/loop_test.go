@@ -138,7 +138,7 @@ func TestUncertainCommit(t *testing.T) {
 func TestRunReopensAWorker(t *testing.T) {
 	s := newSite(t, 1)
 	opened := 0
-	s.cfg.OpenLog = func(context.Context, string, int) (Log, error) {
+	s.cfg.OpenClient = func(context.Context, string, int) (Client, error) {
 		if opened++; opened == 2 {
 			return nil, errors.New("no broker")
 		}
@@ -484,7 +484,7 @@ func TestRestoreErrorSurfaces(t *testing.T) {
 
 // run runs a scheduler in a bubble until it ends.
 func (s *site) run(log *fakeLog) error {
-	s.cfg.OpenLog = func(context.Context, string, int) (Log, error) { return log, nil }
+	s.cfg.OpenClient = func(context.Context, string, int) (Client, error) { return log, nil }
 	return Run(s.t.Context(), s.cfg)
 }
 
@@ -549,7 +549,7 @@ func TestHangingWorkerEndsRun(t *testing.T) {
 		s := newSite(t, 1)
 		w := wedged{s.cluster.join(0), make(chan struct{})}
 		w.stalled = 4 * s.cfg.TransactionTimeout
-		s.cfg.OpenLog = func(context.Context, string, int) (Log, error) { return w, nil }
+		s.cfg.OpenClient = func(context.Context, string, int) (Client, error) { return w, nil }
 		var stalled *stalledError
 		if err := Run(t.Context(), s.cfg); !errors.As(err, &stalled) {
 			t.Errorf("%v", err)

@@ -82,7 +82,7 @@ func hasRunningAttempt(t *events.Task) bool {
 // reconcile applies the current assignment. It runs before any decision, and drops revoked and reassigned partitions
 // first.
 func (w *worker) reconcile(ctx context.Context) error {
-	assigned := w.log.Assigned()
+	assigned := w.client.Assigned()
 	for id, p := range w.partitions {
 		if gen, ok := assigned[id]; !ok || gen != p.generation {
 			w.dropPartition(p)

@@ -8,9 +8,9 @@ import (
 	"github.com/waybill-run/waybill/internal/inboxgate"
 )
 
-// Log is a worker's Kafka client: one member of the scheduler group with one transactional producer. One goroutine uses
-// it. TopicID, Reflected, Rewind, Wake, Stalled and Close may be called from any goroutine.
-type Log interface {
+// Client is a worker's Kafka client: one member of the scheduler group with one transactional producer. One goroutine
+// uses it. TopicID, Reflected, Rewind, Wake, Stalled and Close may be called from any goroutine.
+type Client interface {
 	// Assigned maps each assigned partition to its generation. The generation changes when the partition is assigned
 	// again after it was revoked.
 	Assigned() map[int32]uint64
@@ -31,7 +31,7 @@ type Log interface {
 	Poll(ctx context.Context) ([]events.Record, error)
 	// Rewind resets the inboxes of a partition to their starts, for later owners, too. They must be paused.
 	Rewind(ctx context.Context, p int32) error
-	// PollAtMost limits the number of records of the next polls; 0: only the log's own limit, which always applies.
+	// PollAtMost limits the number of records of the next polls; 0: only the client's own limit, which always applies.
 	PollAtMost(n int)
 	// Commit commits one transaction: out, and the positions of the polled records. (false, nil) or a refusedRecord
 	// error says that it was rolled back. After any other error the outcome is unknown. When Commit returns, the caller

@@ -195,7 +195,7 @@ func (w *worker) onRefused(ctx context.Context, tx *transaction, refused refused
 func (w *worker) pauseForRetry(p int32, now time.Time) {
 	wait := backoff.After(retryPauseMin, retryPauseMax, w.refusedInRow[p]-1)
 	for topic := range w.inboxes {
-		w.log.Pause(p, topic, inboxgate.PausedForRetry, now.Add(wait))
+		w.client.Pause(p, topic, inboxgate.PausedForRetry, now.Add(wait))
 	}
 	w.cfg.Listener.PartitionPaused(p, wait)
 }

@@ -50,7 +50,7 @@ func (w *worker) startRestore(ctx context.Context, id int32, gen uint64) {
 		r.generation = gen
 		select {
 		case w.restoreResults <- r:
-			w.log.Wake()
+			w.client.Wake()
 		case <-ctx.Done():
 			r.discard()
 		}
@@ -62,7 +62,7 @@ func (w *worker) startRestore(ctx context.Context, id int32, gen uint64) {
 // rewind.
 func (w *worker) rewindInboxes(ctx context.Context, id int32) error {
 	w.cfg.views.markForRewind(id)
-	if err := w.log.Rewind(ctx, id); err != nil {
+	if err := w.client.Rewind(ctx, id); err != nil {
 		return err
 	}
 	w.cfg.views.clearRewind(id)
@@ -97,11 +97,11 @@ func (w *worker) finishRestore(ctx context.Context, r restoreResult) error {
 	}
 	if r.loadFinished == nil {
 		p.submissions.at = w.cfg.Clock.Now()
-		w.log.Resume(p.id, inboxgate.PausedForRestore)
+		w.client.Resume(p.id, inboxgate.PausedForRestore)
 	} else {
 		w.startLoad(ctx, p, r.loadFinished)
 		ns := w.cfg.Namespace
-		w.log.Resume(p.id, inboxgate.PausedForRestore, ns.Inbox(events.Replies), ns.Inbox(events.Recoveries), ns.Inbox(events.Controls), ns.Inbox(events.Signals))
+		w.client.Resume(p.id, inboxgate.PausedForRestore, ns.Inbox(events.Replies), ns.Inbox(events.Recoveries), ns.Inbox(events.Controls), ns.Inbox(events.Signals))
 	}
 	w.cfg.Listener.Restored(p.id, r.from, time.Since(p.assignedAt))
 	return nil
@@ -117,7 +117,7 @@ func (w *worker) reportReflected(ctx context.Context, id int32, st events.Partit
 			w.cfg.Listener.Recreated(id, topic, st.Reflected[inbox], st.TopicIDs[inbox], is)
 		}
 	}
-	w.log.Reflected(ctx, id, below)
+	w.client.Reflected(ctx, id, below)
 }
 
 func (w *worker) startLoad(ctx context.Context, p *partition, load func(context.Context) error) {
@@ -132,7 +132,7 @@ func (w *worker) startLoad(ctx context.Context, p *partition, load func(context.
 		close(done)
 		select {
 		case w.loadResults <- r:
-			w.log.Wake()
+			w.client.Wake()
 		case <-ctx.Done():
 		}
 	})
@@ -162,7 +162,7 @@ func (w *worker) finishLoad(r loadResult) error {
 	p.tasks.FinishLoad()
 	p.loading = nil
 	p.submissions.at = w.cfg.Clock.Now()
-	w.log.Resume(p.id, inboxgate.PausedForRestore)
+	w.client.Resume(p.id, inboxgate.PausedForRestore)
 	w.cfg.Listener.FinishedLoaded(p.id, time.Since(p.assignedAt))
 	return nil
 }

@@ -45,12 +45,12 @@ type Config struct {
 	// Capacity limits the requests that agents have outstanding.
 	Capacity Capacity
 
-	// OpenLog opens the client of a worker.
-	OpenLog func(ctx context.Context, owner string, worker int) (Log, error)
-	History History
-	Tasks   func(p int32) (Tasks, error)
-	Catalog Catalog
-	Clock   Clock
+	// OpenClient opens the client of a worker.
+	OpenClient func(ctx context.Context, owner string, worker int) (Client, error)
+	History    History
+	Tasks      func(p int32) (Tasks, error)
+	Catalog    Catalog
+	Clock      Clock
 	// RequestTopics returns the partition count of each agent's request topic, and its partitions without a leader,
 	// ascending.
 	RequestTopics func(ctx context.Context) (partitions map[string]int32, leaderless map[string][]int32, err error)
@@ -136,13 +136,13 @@ func (r *permissionFailures) tooLong(err error, opened, now time.Time) bool {
 
 // runClient runs a worker with one client.
 func (c *Config) runClient(ctx context.Context, owner string, number int, requests *requestTopics) error {
-	log, err := c.OpenLog(ctx, owner, number)
+	client, err := c.OpenClient(ctx, owner, number)
 	if err != nil {
 		return fmt.Errorf("open worker %s: %w", owner, err)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	w := newWorker(c, owner, log, requests)
+	w := newWorker(c, owner, client, requests)
 	unwatched := make(chan struct{})
 	go func() {
 		defer close(unwatched)
@@ -164,7 +164,7 @@ func (c *Config) runClient(ctx context.Context, owner string, number int, reques
 	}
 	cancel(nil)
 	<-unwatched
-	log.Close()
+	client.Close()
 	return err
 }
 
@@ -207,7 +207,7 @@ func (c *Config) endOnStall(ctx context.Context, w *worker, cancel context.Cance
 		case now := <-tick.C:
 			if d := seen.stalledFor(now, w.stalledFor(now), c.TransactionTimeout); d > stallFactor*c.TransactionTimeout {
 				cancel(&stalledError{w.owner, d})
-				w.log.Close()
+				w.client.Close()
 				return
 			}
 		}

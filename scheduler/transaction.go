@@ -123,16 +123,16 @@ func (tx *transaction) decideAll(ctx context.Context, records []events.Record) (
 		switch err := tx.decideInput(ctx, p, &records[i]); {
 		case errors.Is(err, errTasksNotLoaded):
 			// The input may concern a finished task whose id isn't loaded yet. Its inbox is paused until it is.
-			tx.worker.log.Pause(p.id, records[i].Topic, inboxgate.PausedForRestore, time.Time{})
+			tx.worker.client.Pause(p.id, records[i].Topic, inboxgate.PausedForRestore, time.Time{})
 			return false, nil
 		case errors.Is(err, errDefinitionsUnread):
-			tx.worker.log.Pause(p.id, records[i].Topic, inboxgate.PausedForDefinitions, tx.worker.definitionsRetryAt)
+			tx.worker.client.Pause(p.id, records[i].Topic, inboxgate.PausedForDefinitions, tx.worker.definitionsRetryAt)
 			return false, nil
 		case errors.Is(err, errHistoryUnread):
 			tx.worker.startReadingHistories(ctx, p, records[i:])
 			return false, nil
 		case errors.Is(err, errSignalEarly):
-			tx.worker.log.Pause(p.id, records[i].Topic, inboxgate.PausedForRetry, time.Now().Add(earlySignalRetry))
+			tx.worker.client.Pause(p.id, records[i].Topic, inboxgate.PausedForRetry, time.Now().Add(earlySignalRetry))
 			return false, nil
 		case errors.Is(err, errStaleMetadata), errors.Is(err, errDecisionFailed):
 			return false, nil
@@ -408,8 +408,8 @@ func (tx *transaction) write(r events.Record) { tx.out = append(tx.out, r) }
 // reusedRecordsMax is the largest number of records whose memory is reused. It is above what one poll usually causes.
 const reusedRecordsMax = 1 << 14
 
-// releaseMemory passes the memory of the records to the next transaction, since the log no longer uses it. The arena is
-// reused only after a commit: the client may still send records of a transaction that was rolled back.
+// releaseMemory passes the memory of the records to the next transaction, since the client no longer uses it. The arena
+// is reused only after a commit: the client may still send records of a transaction that was rolled back.
 func (tx *transaction) releaseMemory() {
 	if tx.committed {
 		tx.arena.Reset()

@@ -8,7 +8,7 @@ import (
 // transactionSizing bounds the time that a worker decides for one transaction. An expression may take about 60 ms, and
 // one poll may return hundreds of inputs. Together they could take longer than the stall timeout.
 type transactionSizing struct {
-	// pollMax limits the records of a poll; 0: the log's limit.
+	// pollMax limits the records of a poll; 0: the client's limit.
 	pollMax int
 	// rolledBack reports that the last transaction was rolled back for another reason than its duration.
 	rolledBack bool
@@ -17,7 +17,7 @@ type transactionSizing struct {
 	began     time.Time
 }
 
-// pollUnlimited is the size at which polls are no longer limited: above the log's limit.
+// pollUnlimited is the size at which polls are no longer limited: above the client's limit.
 const pollUnlimited = 1 << 10
 
 // recordDecision records progress for the watchdog, since a worker that decides doesn't hang. After a rollback it
@@ -44,7 +44,7 @@ func (p *transactionSizing) increase(took, bound time.Duration) {
 
 // stalledFor returns how long records have waited without a commit or a decision.
 func (w *worker) stalledFor(now time.Time) time.Duration {
-	waited := w.log.Stalled(now)
+	waited := w.client.Stalled(now)
 	if at := w.sizing.decidedAt.Load(); at > 0 {
 		waited = min(waited, now.Sub(w.sizing.began)-time.Duration(at))
 	}

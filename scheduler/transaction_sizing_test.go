@@ -70,7 +70,7 @@ func (s *site) submitMany(n int) *waitingLog {
 	s.cfg.MaxRunnable = 2 * n
 	log := &waitingLog{fakeLog: s.cluster.join(0)}
 	log.max = n
-	s.cfg.OpenLog = func(context.Context, string, int) (Log, error) { return log, nil }
+	s.cfg.OpenClient = func(context.Context, string, int) (Client, error) { return log, nil }
 	return log
 }
 

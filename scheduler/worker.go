@@ -25,9 +25,9 @@ type worker struct {
 	cfg             *Config
 	owner           string
 	source          string
-	log             Log
+	client          Client
 	inboxes         map[string]events.Inbox
-	topicIDs        events.TopicIDs // of the inboxes, as the log reads them
+	topicIDs        events.TopicIDs // of the inboxes, as the client reads them
 	partitions      map[int32]*partition
 	restoreResults  chan restoreResult
 	loadResults     chan loadResult
@@ -55,13 +55,13 @@ type worker struct {
 	definitionsRetryAt time.Time
 }
 
-func newWorker(cfg *Config, owner string, log Log, requests *requestTopics) *worker {
-	w := &worker{cfg: cfg, owner: owner, source: string(cfg.Namespace) + "scheduler/" + owner, log: log, requests: requests, health: newAgentHealth(),
+func newWorker(cfg *Config, owner string, client Client, requests *requestTopics) *worker {
+	w := &worker{cfg: cfg, owner: owner, source: string(cfg.Namespace) + "scheduler/" + owner, client: client, requests: requests, health: newAgentHealth(),
 		inboxes: map[string]events.Inbox{}, partitions: map[int32]*partition{}, refusedInRow: map[int32]int{}, tooLarge: tooLargeRequests{}, confirmAnswers: make(chan []confirmAnswer, 1), restoreResults: make(chan restoreResult, cfg.Partitions), loadResults: make(chan loadResult, cfg.Partitions), historyResults: make(chan historyResult, cfg.Partitions)}
 	w.sizing.began = time.Now()
 	for i, topic := range cfg.Namespace.InboxTopics() {
 		w.inboxes[topic] = events.Inbox(i)
-		w.topicIDs[i] = log.TopicID(topic)
+		w.topicIDs[i] = client.TopicID(topic)
 	}
 	return w
 }
@@ -111,8 +111,8 @@ func (w *worker) runOnce(ctx context.Context) error {
 	}
 	w.startConfirm(ctx, time.Now())
 	w.updateAdmission()
-	w.log.PollAtMost(w.sizing.pollMax)
-	records, err := w.log.Poll(ctx)
+	w.client.PollAtMost(w.sizing.pollMax)
+	records, err := w.client.Poll(ctx)
 	if err != nil {
 		return fmt.Errorf("poll: %w", err)
 	}
@@ -161,7 +161,7 @@ func (w *worker) commit(ctx context.Context, tx *transaction) error {
 	if start.After(w.snapshotsResumeAt) {
 		tx.addSnapshots()
 	}
-	committed, err := w.log.Commit(ctx, tx.out)
+	committed, err := w.client.Commit(ctx, tx.out)
 	var refused refusedRecord
 	switch {
 	case errors.As(err, &refused) && refused.RecordIndex() >= decided:
@@ -188,7 +188,7 @@ func (w *worker) commit(ctx context.Context, tx *transaction) error {
 
 func (w *worker) abort(ctx context.Context, tx *transaction) error {
 	tx.rollback()
-	if err := w.log.Abort(ctx); err != nil {
+	if err := w.client.Abort(ctx); err != nil {
 		return fmt.Errorf("abort: %w", err)
 	}
 	return nil

@@ -192,7 +192,7 @@ func (s *environment) runRoles(ctx context.Context, r roles, drive func(ctx cont
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if r.seams.Worker == nil {
-		r.seams.Worker = func(log scheduler.Log) scheduler.Log { return &countedWorker{log, s.meter} }
+		r.seams.Worker = func(client scheduler.Client) scheduler.Client { return &countedWorker{client, s.meter} }
 	}
 	name := "bench" // a static group member, as in `up`
 	if s.broker == nil {

@@ -83,13 +83,13 @@ func statusMemory(line string) int64 {
 
 // countedWorker counts a worker's transactions.
 type countedWorker struct {
-	scheduler.Log
+	scheduler.Client
 	meter *meter
 }
 
 // Commit counts what the worker commits.
 func (l *countedWorker) Commit(ctx context.Context, out []events.Record) (bool, error) {
-	committed, err := l.Log.Commit(ctx, out)
+	committed, err := l.Client.Commit(ctx, out)
 	switch {
 	case committed:
 		l.meter.transactions.Add(1)

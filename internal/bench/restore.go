@@ -130,7 +130,7 @@ func (s *environment) restoreOnce(ctx context.Context, o *Options, profile func(
 	var began time.Time
 	var cpu time.Duration
 	part := roles{workers: o.Load.Workers, parked: true, seams: instance.Seams{
-		Worker:  func(log scheduler.Log) scheduler.Log { return &firstWorker{log, w} },
+		Worker:  func(client scheduler.Client) scheduler.Client { return &firstWorker{client, w} },
 		History: func(h scheduler.History) scheduler.History { return &watchedHistory{h, w} },
 	}}
 	stop := func() error { return nil }
@@ -238,13 +238,13 @@ func (h *watchedHistory) Read(ctx context.Context, topic string, p int32, from i
 
 // firstWorker records the first commit.
 type firstWorker struct {
-	scheduler.Log
+	scheduler.Client
 	watch *restoreWatch
 }
 
 // Commit commits, and records the time of the first successful commit.
 func (l *firstWorker) Commit(ctx context.Context, out []events.Record) (bool, error) {
-	committed, err := l.Log.Commit(ctx, out)
+	committed, err := l.Client.Commit(ctx, out)
 	if committed {
 		l.watch.recordCommit()
 	}

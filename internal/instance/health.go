@@ -240,44 +240,44 @@ func (h *Health) mount(mux *http.ServeMux) {
 	}
 }
 
-// watchedLog tells the watchdog when a worker is busy. While it waits for brokers it isn't: a restart doesn't
+// watchedClient tells the watchdog when a worker is busy. While it waits for brokers it isn't: a restart doesn't
 // bring them back.
-type watchedLog struct {
-	scheduler.Log
+type watchedClient struct {
+	scheduler.Client
 	health *Health
 	name   string
 	loop   *watchdog.Loop
 }
 
 // watchWorker starts watching a worker that was opened.
-func (h *Health) watchWorker(name string, log scheduler.Log) watchedLog {
-	w := watchedLog{log, h, name, &watchdog.Loop{}}
+func (h *Health) watchWorker(name string, client scheduler.Client) watchedClient {
+	w := watchedClient{client, h, name, &watchdog.Loop{}}
 	w.loop.Begin()
 	h.watchLoop(name, w.loop)
 	return w
 }
 
-// Close stops watching and closes the log.
-func (w watchedLog) Close() {
+// Close stops watching and closes the client.
+func (w watchedClient) Close() {
 	w.health.watchLoop(w.name, nil)
 	w.health.markLeft(w.name)
-	w.Log.Close()
+	w.Client.Close()
 }
 
-func (w watchedLog) Poll(ctx context.Context) ([]events.Record, error) {
+func (w watchedClient) Poll(ctx context.Context) ([]events.Record, error) {
 	w.loop.End()
 	defer w.loop.Begin()
-	return w.Log.Poll(ctx)
+	return w.Client.Poll(ctx)
 }
 
-func (w watchedLog) Commit(ctx context.Context, out []events.Record) (bool, error) {
+func (w watchedClient) Commit(ctx context.Context, out []events.Record) (bool, error) {
 	w.loop.End()
 	defer w.loop.Begin()
-	return w.Log.Commit(ctx, out)
+	return w.Client.Commit(ctx, out)
 }
 
-func (w watchedLog) Abort(ctx context.Context) error {
+func (w watchedClient) Abort(ctx context.Context) error {
 	w.loop.End()
 	defer w.loop.Begin()
-	return w.Log.Abort(ctx)
+	return w.Client.Abort(ctx)
 }

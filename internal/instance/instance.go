@@ -90,7 +90,7 @@ type Config struct {
 // Seams wrap the dependencies of a role. Tests use them to stop or kill a role at a named point, or to replace the
 // disk or the clock. nil fields change nothing.
 type Seams struct {
-	Worker   func(scheduler.Log) scheduler.Log
+	Worker   func(scheduler.Client) scheduler.Client
 	History  func(scheduler.History) scheduler.History
 	Tasks    func(int32, scheduler.Tasks) scheduler.Tasks
 	Outbox   func(supervisor.Outbox) supervisor.Outbox

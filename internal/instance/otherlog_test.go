@@ -214,14 +214,14 @@ func (l *eventLog) dropsStores(dir string) {
 
 // lostCommit is a worker's log whose first commit is acknowledged and then rolled back.
 type lostCommit struct {
-	scheduler.Log
+	scheduler.Client
 	l    *eventLog
 	done *atomic.Bool
 }
 
 func (c *lostCommit) Commit(ctx context.Context, out []events.Record) (bool, error) {
 	if c.done.Swap(true) {
-		return c.Log.Commit(ctx, out)
+		return c.Client.Commit(ctx, out)
 	}
 	for i := range out {
 		if out[i].Partition < 0 {
@@ -229,7 +229,7 @@ func (c *lostCommit) Commit(ctx context.Context, out []events.Record) (bool, err
 		}
 	}
 	c.l.broker.OpenTransaction(c.l.t, "lost-"+string(c.l.cfg.Namespace), out)()
-	return true, c.Log.Abort(ctx) // the offsets of its inputs aren't committed either
+	return true, c.Client.Abort(ctx) // the offsets of its inputs aren't committed either
 }
 
 // An acknowledged commit is rolled back while the scheduler runs, and nothing follows. The scheduler detects it, drops
@@ -247,7 +247,7 @@ func TestCommitThatIsRolledBackLater(t *testing.T) {
 		dropped := &droppedStores{of: map[int64]bool{}, enough: func() {}}
 		var lost atomic.Bool
 		n, err := instance.Open(ctx, l.cfg, instance.Config{DataDir: t.TempDir(), Metrics: instance.NewMetrics(), Log: slog.New(dropped), OwnClock: true,
-			Seams: instance.Seams{Worker: func(log scheduler.Log) scheduler.Log { return &lostCommit{log, l, &lost} }}})
+			Seams: instance.Seams{Worker: func(client scheduler.Client) scheduler.Client { return &lostCommit{client, l, &lost} }}})
 		if err != nil {
 			t.Fatal(err)
 		}

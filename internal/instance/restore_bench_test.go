@@ -276,7 +276,7 @@ func (h *past) restore(b *testing.B, cfg kafka.Config, from scheduler.Source) {
 	runtime.GC()
 	w := &watch{ns: h.ns, began: time.Now(), answered: make(chan time.Duration, benchPartitions), loaded: make(chan time.Duration, benchPartitions)}
 	seams := instance.Seams{
-		Worker: func(l scheduler.Log) scheduler.Log { return &watchedWorker{l, w} },
+		Worker: func(client scheduler.Client) scheduler.Client { return &watchedWorker{client, w} },
 		Tasks: func(_ int32, t scheduler.Tasks) scheduler.Tasks {
 			w.assigned.CompareAndSwap(0, int64(time.Since(w.began)))
 			return &watchedTasks{t, w}
@@ -346,12 +346,12 @@ type watch struct {
 }
 
 type watchedWorker struct {
-	scheduler.Log
+	scheduler.Client
 	w *watch
 }
 
 func (l *watchedWorker) Commit(ctx context.Context, out []events.Record) (bool, error) {
-	committed, err := l.Log.Commit(ctx, out)
+	committed, err := l.Client.Commit(ctx, out)
 	for i := range out {
 		if committed && out[i].Topic == l.w.ns.Answers() {
 			l.w.answered <- time.Since(l.w.began)

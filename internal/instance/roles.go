@@ -57,7 +57,7 @@ func (n *Instance) StartScheduler(ctx context.Context, o SchedulerOptions) error
 	cfg := scheduler.Config{
 		Namespace: n.Kafka.Namespace, Partitions: n.Partitions, Owner: n.Name, Workers: o.Workers, MaxRunnable: o.MaxRunnable,
 		TransactionTimeout: n.transactionTimeout(), ReplyToPrefixes: o.ReplyToPrefixes, Capacity: scheduler.Capacity{Agents: o.AgentCapacity, Observe: o.ObserveCapacity},
-		OpenLog: status.openWorker, History: wrapped(n.config.Seams.History, scheduler.History(history)), Catalog: n.catalog, Clock: n.Clock,
+		OpenClient: status.openWorker, History: wrapped(n.config.Seams.History, scheduler.History(history)), Catalog: n.catalog, Clock: n.Clock,
 		Tasks:         func(p int32) (scheduler.Tasks, error) { return n.openTasks(store, p) },
 		RequestTopics: n.Admin.RequestTopics, Trim: n.Admin.TrimTopic, Confirm: n.confirmer(history), Listener: listener,
 	}
@@ -100,7 +100,7 @@ func (n *Instance) transactionTimeout() time.Duration {
 }
 
 // openWorker opens and records a worker.
-func (s *partitionStatus) openWorker(ctx context.Context, owner string, number int) (scheduler.Log, error) {
+func (s *partitionStatus) openWorker(ctx context.Context, owner string, number int) (scheduler.Client, error) {
 	n := s.n
 	cfg := schedulerworker.Config{
 		Config: n.Kafka, Group: n.Kafka.Namespace.SchedulerGroup(), Owner: owner, Topics: n.Kafka.Namespace.InboxTopics(), Partitions: n.Partitions,
@@ -111,12 +111,12 @@ func (s *partitionStatus) openWorker(ctx context.Context, owner string, number i
 		cfg.InstanceID, cfg.LeaveOnClose = fmt.Sprintf("%s.%d", id, number), n.leaveOnStop(ctx)
 	}
 	s.wrapListener(cfg.Listener)
-	l, err := schedulerworker.Open(ctx, cfg)
+	w, err := schedulerworker.Open(ctx, cfg)
 	if err != nil {
 		return nil, err // not a nil *Worker in an interface
 	}
-	s.workerOpened(owner, l)
-	return n.metrics.health.watchWorker(workerHealthName(owner), wrapped(n.config.Seams.Worker, scheduler.Log(l))), nil
+	s.workerOpened(owner, w)
+	return n.metrics.health.watchWorker(workerHealthName(owner), wrapped(n.config.Seams.Worker, scheduler.Client(w))), nil
 }
 
 // wrapListener makes a worker's listener also record read faults.

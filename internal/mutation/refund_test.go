@@ -9,7 +9,7 @@ var refundMutations = []mutation{
 		`|| whole.Prev != t.Prev`, ``,
 		"scheduler", "TestHistoryThatCannotBeRead"),
 	one("controls-stay-paused", "scheduler.worker.finishReadingHistories",
-		`w.log.Resume(p.id, inboxgate.PausedForHistory, w.cfg.Namespace.Inbox(events.Controls))`, ``,
+		`w.client.Resume(p.id, inboxgate.PausedForHistory, w.cfg.Namespace.Inbox(events.Controls))`, ``,
 		"scheduler", "TestProcessedTasksAreReadAgain"),
 	one("state-of-another-event", "events.Task.reopen",
 		`whole.Seq != t.Seq || whole.Prev != t.Prev`, `false`,

@@ -47,7 +47,7 @@ type Hook func(Point)
 // Seams returns the seams for all points except Produced and Sent, which Dial provides.
 func Seams(hook Hook) instance.Seams {
 	return instance.Seams{
-		Worker:  func(l scheduler.Log) scheduler.Log { return &worker{l, hook} },
+		Worker:  func(c scheduler.Client) scheduler.Client { return &worker{c, hook} },
 		History: func(h scheduler.History) scheduler.History { return &history{h, hook} },
 		Tasks:   func(_ int32, t scheduler.Tasks) scheduler.Tasks { return &tasks{t, hook} },
 		Outbox:  func(o supervisor.Outbox) supervisor.Outbox { return &outbox{o, hook} },
@@ -62,22 +62,22 @@ func Seams(hook Hook) instance.Seams {
 }
 
 type worker struct {
-	scheduler.Log
+	scheduler.Client
 	hook Hook
 }
 
-func (l *worker) Poll(ctx context.Context) ([]events.Record, error) {
-	records, err := l.Log.Poll(ctx)
+func (w *worker) Poll(ctx context.Context) ([]events.Record, error) {
+	records, err := w.Client.Poll(ctx)
 	if len(records) > 0 {
-		l.hook(Polled)
+		w.hook(Polled)
 	}
 	return records, err
 }
 
-func (l *worker) Commit(ctx context.Context, out []events.Record) (bool, error) {
-	committed, err := l.Log.Commit(ctx, out)
+func (w *worker) Commit(ctx context.Context, out []events.Record) (bool, error) {
+	committed, err := w.Client.Commit(ctx, out)
 	if committed {
-		l.hook(Committed)
+		w.hook(Committed)
 	}
 	return committed, err
 }

@@ -19,7 +19,7 @@ func (c *calls) hook(p Point) { c.made = append(c.made, string(p)) }
 func (c *calls) call(name string) { c.made = append(c.made, name) }
 
 type fakeLog struct {
-	scheduler.Log
+	scheduler.Client
 	*calls
 	records   []events.Record
 	committed bool
