@@ -23,23 +23,23 @@ var kafkaMutations = []mutation{
 }`,
 		"internal/kafka/schedulerworker", "TestPositionsAreCommittedByAGeneration"),
 	one("offsets-in-transaction", "internal/kafka/schedulerworker.Worker.Commit",
-		`committed, err = l.session.End(bounded, kgo.TryCommit)`,
-		`err = l.session.Client().EndTransaction(bounded, kgo.TryCommit); committed = err == nil`,
+		`committed, err = w.session.End(bounded, kgo.TryCommit)`,
+		`err = w.session.Client().EndTransaction(bounded, kgo.TryCommit); committed = err == nil`,
 		"internal/kafka/schedulerworker", "TestWorkerCommitsOutputAndPositionTogether"),
 	one("partition-that-moved", "internal/kafka/schedulerworker.Worker.Commit",
-		`|| l.assignmentChanged()`, ``,
+		`|| w.assignmentChanged()`, ``,
 		"internal/kafka/schedulerworker", "TestCommitOfAPartitionThatWentAndCameBack"),
 	one("worker-passes-markers", "internal/kafka/schedulerworker.Worker.Poll",
-		`l.sawMarkers`, `false`,
+		`w.sawMarkers`, `false`,
 		"internal/kafka/schedulerworker", "TestIdleWorkersPassMarkers"),
 	one("partitions-that-were-added", "internal/kafka/schedulerworker.Open",
-		`l.balancer.IncludeAdded = true`, ``,
+		`w.balancer.IncludeAdded = true`, ``,
 		"internal/kafka/schedulerworker", "TestPartitionsThatAreAddedToAnInbox"),
 	one("assigned-again-with-an-added-one", "internal/kafka/groupmember.Balancer.acceptAssignment",
 		`&& slices.Equal(b.addedWith[p], beside[p])`, ``,
 		"internal/kafka/groupmember", "TestPartitionAssignedAgainWithAnAddedOne"),
 	one("worker-forgets-a-recreated-topic", "internal/kafka/schedulerworker.Worker.Commit",
-		`l.session.Client().PurgeTopicsFromProducing(refused.Topic)`, ``,
+		`w.session.Client().PurgeTopicsFromProducing(refused.Topic)`, ``,
 		"internal/kafka/schedulerworker", "TestWorkerWritesToARecreatedTopic"),
 	one("producer-forgets-a-recreated-topic", "internal/kafka.Producer.produce",
 		`IsRecreated(err)`, `false`,
@@ -69,7 +69,7 @@ var kafkaMutations = []mutation{
 		`polled == 0`, `polled < 0`,
 		"internal/kafka/schedulerworker", "TestWorkerCommitWithoutPollPanics"),
 	one("outcome-in-doubt", "internal/kafka/schedulerworker.Worker.Commit",
-		`l.fail("end a transaction", err)`, `nil`,
+		`w.fail("end a transaction", err)`, `nil`,
 		"internal/kafka/schedulerworker", "TestLostAnswerToEnd"),
 	one("high-watermark", "internal/kafka/logreader.Restorer.bounds",
 		`admin.ListEndOffsets`, `admin.ListCommittedOffsets`,
@@ -84,43 +84,43 @@ var kafkaMutations = []mutation{
 		`Member != member || r.Next`, `Next`,
 		"internal/console/onkafka", "TestSchedulingOfPartitions"),
 	{name: "ownership-by-callbacks", pkg: "internal/kafka/schedulerworker", fail: []string{"TestIdleWorkersKnowWhatTheyOwn"}, edits: []edit{
-		{"internal/kafka/schedulerworker.Worker.options", `(l.balancer),`, `(l.balancer),
-		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { l.called(m, true) }),
-		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { l.called(m, false) }),
-		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { l.called(m, false) }),`},
+		{"internal/kafka/schedulerworker.Worker.options", `(w.balancer),`, `(w.balancer),
+		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { w.called(m, true) }),
+		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { w.called(m, false) }),
+		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { w.called(m, false) }),`},
 		{"internal/kafka/schedulerworker.Worker.flushMax", `flushMax()`, `called(m map[string][]int32, came bool) {
-	l.callMu.Lock()
-	defer l.callMu.Unlock()
+	w.callMu.Lock()
+	defer w.callMu.Unlock()
 	for _, ps := range m {
 		for _, p := range ps {
-			if _, has := l.byCall[p]; came && !has {
-				l.calls++
-				l.byCall[p] = l.calls
+			if _, has := w.byCall[p]; came && !has {
+				w.calls++
+				w.byCall[p] = w.calls
 			} else if !came {
-				delete(l.byCall, p)
+				delete(w.byCall, p)
 			}
 		}
 	}
 }
 
-func (l *Worker) flushMax()`},
+func (w *Worker) flushMax()`},
 		{"internal/kafka/schedulerworker.Worker", `sync.Mutex`, `sync.Mutex // held by Commit and Abort
 	callMu   sync.Mutex
 	byCall   map[int32]uint64
 	calls    uint64`},
 		{"internal/kafka/schedulerworker.Open", `restored: map`, `byCall: map[int32]uint64{}, restored: map`},
-		{"internal/kafka/schedulerworker.Worker.Assigned", `lastAssigned = l.balancer.Assigned()`, `callMu.Lock()
-	defer l.callMu.Unlock()
-	l.lastAssigned = map[int32]uint64{}
-	for p, n := range l.byCall {
-		l.lastAssigned[p] = n
+		{"internal/kafka/schedulerworker.Worker.Assigned", `lastAssigned = w.balancer.Assigned()`, `callMu.Lock()
+	defer w.callMu.Unlock()
+	w.lastAssigned = map[int32]uint64{}
+	for p, n := range w.byCall {
+		w.lastAssigned[p] = n
 	}`},
 	}},
 	one("member-forgotten-by-the-group", "internal/kafka/groupmember.Balancer.acceptAssignment",
 		`before != b.member && len(b.owned) > 0`, `false && before != b.member`,
 		"internal/kafka/schedulerworker", "TestAForgottenMemberGivesUpEverything"),
 	one("paused-until-restored", "internal/kafka/schedulerworker.Open",
-		`l.gate.PauseAssigned(added)`, `_ = added`,
+		`w.gate.PauseAssigned(added)`, `_ = added`,
 		"internal/kafka/schedulerworker", "TestWorkerPausesWhatMayNotAct"),
 	one("open-at-a-kill", "internal/kafka/embedded.Start",
 		`if !clean`, `if !clean && o.DataDir == ""`,

@@ -68,77 +68,77 @@ func (e *ProduceError) Permanent() bool {
 // Commit, the outcome is unknown.
 //
 // Commit panics if nothing was polled, because the group's generation would not fence such a transaction.
-func (l *Worker) Commit(ctx context.Context, out []events.Record) (committed bool, err error) {
-	l.inCommit.Lock()
-	defer l.inCommit.Unlock()
-	if err := l.checkOpen(); err != nil {
+func (w *Worker) Commit(ctx context.Context, out []events.Record) (committed bool, err error) {
+	w.inCommit.Lock()
+	defer w.inCommit.Unlock()
+	if err := w.checkOpen(); err != nil {
 		return false, err
 	}
-	if l.polled == 0 {
-		panic(fmt.Sprintf("kafka: worker %q commits %d records but polled none", l.cfg.Owner, len(out)))
+	if w.polled == 0 {
+		panic(fmt.Sprintf("kafka: worker %q commits %d records but polled none", w.cfg.Owner, len(out)))
 	}
-	if l.mustAbort || l.assignmentChanged() {
-		return false, l.rollBack(ctx, "a partition was reassigned after its records were polled")
+	if w.mustAbort || w.assignmentChanged() {
+		return false, w.rollBack(ctx, "a partition was reassigned after its records were polled")
 	}
 	began := time.Now()
-	sent := l.cfg.Clock.ProcessNow()
-	if err := l.session.Begin(); err != nil {
-		return false, l.fail("begin a transaction", err)
+	sent := w.cfg.Clock.ProcessNow()
+	if err := w.session.Begin(); err != nil {
+		return false, w.fail("begin a transaction", err)
 	}
-	written, refused, err := l.produce(ctx, out)
+	written, refused, err := w.produce(ctx, out)
 	switch {
 	case refused != nil:
-		if err := l.rollBack(ctx, refused.Error()); err != nil {
+		if err := w.rollBack(ctx, refused.Error()); err != nil {
 			return false, err
 		}
-		if kafka.IsTopicMissing(refused) && refused.Topic != l.cfg.Namespace.Events() { // no record of the topic is in flight
-			l.session.Client().PurgeTopicsFromProducing(refused.Topic)
+		if kafka.IsTopicMissing(refused) && refused.Topic != w.cfg.Namespace.Events() { // no record of the topic is in flight
+			w.session.Client().PurgeTopicsFromProducing(refused.Topic)
 		}
 		if kafka.IsTooLarge(refused) {
-			if refused.Err = l.narrowTopic(ctx, out, refused); refused.Err == nil {
+			if refused.Err = w.narrowTopic(ctx, out, refused); refused.Err == nil {
 				return false, nil // the records are polled again, and the output is written in smaller batches
 			}
 		}
 		return false, refused
 	case errors.Is(err, kerr.TransactionAbortable):
-		return false, l.rollBack(ctx, err.Error())
+		return false, w.rollBack(ctx, err.Error())
 	case err != nil:
-		return false, l.fail("write the transaction's output", err)
+		return false, w.fail("write the transaction's output", err)
 	}
 
-	if told, err := l.clockWasRight(ctx, written, sent); err != nil {
-		return false, l.rollBack(ctx, err.Error())
+	if told, err := w.clockWasRight(ctx, written, sent); err != nil {
+		return false, w.rollBack(ctx, err.Error())
 	} else if !told {
-		return false, l.rollBack(ctx, fmt.Sprintf("its decisions used a wrong clock, which is off by %v", l.cfg.Clock.Offset()))
+		return false, w.rollBack(ctx, fmt.Sprintf("its decisions used a wrong clock, which is off by %v", w.cfg.Clock.Offset()))
 	}
 
-	l.positions.beginCommit(l.lastEvents(written))
-	bounded, cancel := context.WithTimeout(kgo.PreTxnCommitFnContext(ctx, l.markCommit), l.cfg.TransactionTimeout)
+	w.positions.beginCommit(w.lastEvents(written))
+	bounded, cancel := context.WithTimeout(kgo.PreTxnCommitFnContext(ctx, w.markCommit), w.cfg.TransactionTimeout)
 	defer cancel()
-	committed, err = l.session.End(bounded, kgo.TryCommit)
-	l.positions.endCommit(err == nil && committed)
+	committed, err = w.session.End(bounded, kgo.TryCommit)
+	w.positions.endCommit(err == nil && committed)
 	if err != nil {
-		return false, l.fail("end a transaction", err)
+		return false, w.fail("end a transaction", err)
 	}
 	if !committed {
-		l.onAborted("the group rebalanced, or the broker rolled back")
+		w.onAborted("the group rebalanced, or the broker rolled back")
 		return false, nil
 	}
 	for i := range out {
 		out[i].Partition, out[i].Offset = written[i].Partition, written[i].Offset
 	}
-	clear(l.arena[:len(out)])
+	clear(w.arena[:len(out)])
 	now := time.Now()
-	l.lastCommit.Store(l.sinceOpened(now))
-	l.waiting.Store(0)
-	l.cfg.Listener.Committed(l.polled, len(out), now.Sub(began))
-	l.resetPolled()
+	w.lastCommit.Store(w.sinceOpened(now))
+	w.waiting.Store(0)
+	w.cfg.Listener.Committed(w.polled, len(out), now.Sub(began))
+	w.resetPolled()
 	return true, nil
 }
 
 // lastEvents are the offsets of the last events that were written, by partition.
-func (l *Worker) lastEvents(written []*kgo.Record) map[int32]int64 {
-	topic, last := l.cfg.Namespace.Events(), map[int32]int64{}
+func (w *Worker) lastEvents(written []*kgo.Record) map[int32]int64 {
+	topic, last := w.cfg.Namespace.Events(), map[int32]int64{}
 	for _, r := range written {
 		if r.Topic == topic {
 			last[r.Partition] = max(last[r.Partition], r.Offset)
@@ -149,45 +149,45 @@ func (l *Worker) lastEvents(written []*kgo.Record) map[int32]int64 {
 
 // commitMarkers commits the positions after markers without later records. Otherwise the group would seem to lag until
 // the next transaction. It consumes the markers, so the group's generation fences it too.
-func (l *Worker) commitMarkers(ctx context.Context) error {
-	l.inCommit.Lock()
-	defer l.inCommit.Unlock()
-	if err := l.checkOpen(); err != nil {
+func (w *Worker) commitMarkers(ctx context.Context) error {
+	w.inCommit.Lock()
+	defer w.inCommit.Unlock()
+	if err := w.checkOpen(); err != nil {
 		return err
 	}
-	if l.assignmentChanged() {
-		return l.rollBack(ctx, "a partition was reassigned after its markers were passed")
+	if w.assignmentChanged() {
+		return w.rollBack(ctx, "a partition was reassigned after its markers were passed")
 	}
-	if err := l.session.Begin(); err != nil {
-		return l.fail("begin a transaction", err)
+	if err := w.session.Begin(); err != nil {
+		return w.fail("begin a transaction", err)
 	}
-	bounded, cancel := context.WithTimeout(kgo.PreTxnCommitFnContext(ctx, l.markCommit), l.cfg.TransactionTimeout)
+	bounded, cancel := context.WithTimeout(kgo.PreTxnCommitFnContext(ctx, w.markCommit), w.cfg.TransactionTimeout)
 	defer cancel()
-	if committed, err := l.session.End(bounded, kgo.TryCommit); err != nil {
-		return l.fail("end a transaction", err)
+	if committed, err := w.session.End(bounded, kgo.TryCommit); err != nil {
+		return w.fail("end a transaction", err)
 	} else if !committed {
-		l.onAborted("the group rebalanced, or the broker rolled back") // the markers come again
+		w.onAborted("the group rebalanced, or the broker rolled back") // the markers come again
 		return nil
 	}
-	l.resetPolled()
+	w.resetPolled()
 	return nil
 }
 
 // Abort rolls back: Poll returns everything polled since the last Commit or Abort again. Errors mean the same as those
 // of Commit.
-func (l *Worker) Abort(ctx context.Context) error {
-	l.inCommit.Lock()
-	defer l.inCommit.Unlock()
-	if err := l.checkOpen(); err != nil {
+func (w *Worker) Abort(ctx context.Context) error {
+	w.inCommit.Lock()
+	defer w.inCommit.Unlock()
+	if err := w.checkOpen(); err != nil {
 		return err
 	}
-	return l.rollBack(ctx, "the caller aborted it")
+	return w.rollBack(ctx, "the caller aborted it")
 }
 
 // assignmentChanged reports whether a partition was lost after its records were polled, even if it was assigned again.
-func (l *Worker) assignmentChanged() bool {
-	owned := l.balancer.Assigned()
-	for p, n := range l.polledFrom {
+func (w *Worker) assignmentChanged() bool {
+	owned := w.balancer.Assigned()
+	for p, n := range w.polledFrom {
 		if now, ok := owned[p]; !ok || now != n {
 			return true
 		}
@@ -196,37 +196,37 @@ func (l *Worker) assignmentChanged() bool {
 }
 
 // rollBack aborts the transaction and resets the positions to the committed ones.
-func (l *Worker) rollBack(ctx context.Context, why string) error {
-	bounded, cancel := context.WithTimeout(ctx, l.cfg.TransactionTimeout)
+func (w *Worker) rollBack(ctx context.Context, why string) error {
+	bounded, cancel := context.WithTimeout(ctx, w.cfg.TransactionTimeout)
 	defer cancel()
-	if _, err := l.session.End(bounded, kgo.TryAbort); err != nil {
-		return l.fail("roll back a transaction", err)
+	if _, err := w.session.End(bounded, kgo.TryAbort); err != nil {
+		return w.fail("roll back a transaction", err)
 	}
-	l.onAborted(why)
+	w.onAborted(why)
 	return nil
 }
 
-func (l *Worker) onAborted(why string) {
-	l.cfg.Listener.Aborted(l.polled, why)
-	l.resetPolled()
+func (w *Worker) onAborted(why string) {
+	w.cfg.Listener.Aborted(w.polled, why)
+	w.resetPolled()
 }
 
-func (l *Worker) resetPolled() {
-	l.polled, l.mustAbort, l.sawMarkers = 0, false, false
-	clear(l.polledFrom)
+func (w *Worker) resetPolled() {
+	w.polled, w.mustAbort, w.sawMarkers = 0, false, false
+	clear(w.polledFrom)
 }
 
 // checkOpen returns the error of a worker that has failed or is closed.
-func (l *Worker) checkOpen() error {
-	if l.failure == nil && l.closed.Load() {
-		l.failure = fmt.Errorf("worker %q is closed", l.cfg.Owner)
+func (w *Worker) checkOpen() error {
+	if w.failure == nil && w.closed.Load() {
+		w.failure = fmt.Errorf("worker %q is closed", w.cfg.Owner)
 	}
-	return l.failure
+	return w.failure
 }
 
-func (l *Worker) fail(doing string, err error) error {
-	l.failure = fmt.Errorf("worker %q: %s: %w (outcome unknown: close the worker, open a new one, restore)", l.cfg.Owner, doing, kafka.FinalError(l.unfenced(err)))
-	return l.failure
+func (w *Worker) fail(doing string, err error) error {
+	w.failure = fmt.Errorf("worker %q: %s: %w (outcome unknown: close the worker, open a new one, restore)", w.cfg.Owner, doing, kafka.FinalError(w.unfenced(err)))
+	return w.failure
 }
 
 // output tracks the produced records of one transaction.
@@ -299,34 +299,34 @@ func (o *output) startWave(n int) (done chan struct{}) {
 
 // clockWasRight reports whether the clock was right when the output of a transaction was decided (see
 // brokerclock.Clock.WasRight).
-func (l *Worker) clockWasRight(ctx context.Context, written []*kgo.Record, sent time.Time) (bool, error) {
-	clock := l.cfg.Clock
-	if clock == nil || len(written) == 0 || !l.cfg.Namespace.Owns(written[0].Topic) {
+func (w *Worker) clockWasRight(ctx context.Context, written []*kgo.Record, sent time.Time) (bool, error) {
+	clock := w.cfg.Clock
+	if clock == nil || len(written) == 0 || !w.cfg.Namespace.Owns(written[0].Topic) {
 		return true, nil
 	}
-	return clock.WasRight(ctx, l.session.Client(), l.decidedBy, written[0].Topic, written[0].Partition, sent)
+	return clock.WasRight(ctx, w.session.Client(), w.decidedBy, written[0].Topic, written[0].Partition, sent)
 }
 
 // produce writes the output and waits for its acknowledgement. refused: one record can't be written. err: the producer
 // can't continue.
-func (l *Worker) produce(ctx context.Context, out []events.Record) (records []*kgo.Record, refused *ProduceError, err error) {
+func (w *Worker) produce(ctx context.Context, out []events.Record) (records []*kgo.Record, refused *ProduceError, err error) {
 	if len(out) == 0 {
 		return nil, nil, nil
 	}
-	bounded, cancel := context.WithTimeout(ctx, l.flushMax())
+	bounded, cancel := context.WithTimeout(ctx, w.flushMax())
 	defer cancel()
-	o := &output{arena: slices.Grow(l.arena[:0], len(out))[:len(out)], records: make([]*kgo.Record, len(out)), acked: make([]bool, len(out)), failed: -1}
-	l.arena = nil
+	o := &output{arena: slices.Grow(w.arena[:0], len(out))[:len(out)], records: make([]*kgo.Record, len(out)), acked: make([]bool, len(out)), failed: -1}
+	w.arena = nil
 	for i := range out {
 		o.records[i] = &o.arena[i]
 		kafka.FillKgo(o.records[i], &out[i])
 	}
-	waves := l.narrow.Waves(out, time.Now())
+	waves := w.narrow.Waves(out, time.Now())
 	if waves == nil {
 		waves = [][]int{nil}
 	}
 	for _, wave := range waves {
-		index, err := l.produceWave(ctx, bounded, o, wave)
+		index, err := w.produceWave(ctx, bounded, o, wave)
 		switch {
 		case ctx.Err() != nil:
 			return nil, nil, fmt.Errorf("stopped while output was being written: %w", ctx.Err())
@@ -334,16 +334,16 @@ func (l *Worker) produce(ctx context.Context, out []events.Record) (records []*k
 		case fatalToProducer(err):
 			return nil, nil, err
 		default:
-			return nil, &ProduceError{Index: index, Topic: out[index].Topic, Err: err, alone: l.narrow.IsAlone(out, wave, index)}, nil
+			return nil, &ProduceError{Index: index, Topic: out[index].Topic, Err: err, alone: w.narrow.IsAlone(out, wave, index)}, nil
 		}
 	}
-	l.arena = o.arena // the client no longer uses it
+	w.arena = o.arena // the client no longer uses it
 	return o.records, nil, nil
 }
 
 // produceWave sends the records of a wave (nil: all) and waits for their acknowledgement.
-func (l *Worker) produceWave(ctx, bounded context.Context, o *output, wave []int) (index int, err error) {
-	client, settle := l.session.Client(), o.onProduced
+func (w *Worker) produceWave(ctx, bounded context.Context, o *output, wave []int) (index int, err error) {
+	client, settle := w.session.Client(), o.onProduced
 	var done chan struct{}
 	if wave == nil {
 		done = o.startWave(len(o.records))
@@ -360,7 +360,7 @@ func (l *Worker) produceWave(ctx, bounded context.Context, o *output, wave []int
 	case <-done:
 	case <-bounded.Done():
 	}
-	return o.outcome(wave, fmt.Errorf("not acknowledged within %v: %w", l.flushMax(), context.DeadlineExceeded))
+	return o.outcome(wave, fmt.Errorf("not acknowledged within %v: %w", w.flushMax(), context.DeadlineExceeded))
 }
 
 // fatalToProducer reports whether an error concerns the producer, not the record.

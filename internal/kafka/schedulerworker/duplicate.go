@@ -28,18 +28,18 @@ const (
 // and whose transaction was rolled back, has no duplicate: no process joins in its place. But it rejoins itself, and
 // until that is answered the coordinator reports its old member as fenced. So the answer to the join counts. A fencing
 // counts as a duplicate only after DuplicateAfter.
-func (l *Worker) unfenced(err error) error {
+func (w *Worker) unfenced(err error) error {
 	byName := errors.Is(err, kerr.FencedInstanceID)
-	if l.cfg.InstanceID == "" || !byName && !errors.Is(err, kerr.ProducerFenced) && !errors.Is(err, kerr.InvalidProducerEpoch) {
+	if w.cfg.InstanceID == "" || !byName && !errors.Is(err, kerr.ProducerFenced) && !errors.Is(err, kerr.InvalidProducerEpoch) {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), l.duplicateWithin+groupmember.DuplicateAfter(l.cfg.SessionTimeout))
+	ctx, cancel := context.WithTimeout(context.Background(), w.duplicateWithin+groupmember.DuplicateAfter(w.cfg.SessionTimeout))
 	defer cancel()
 	var since time.Time // when the instance id became another member's; zero: it isn't
 	for began := time.Now(); ; {
-		member, _, _ := l.balancer.MemberState()
-		beat := l.heartbeat(ctx, member)
-		now, joins, told := l.balancer.MemberState()
+		member, _, _ := w.balancer.MemberState()
+		beat := w.heartbeat(ctx, member)
+		now, joins, told := w.balancer.MemberState()
 		switch {
 		case errors.Is(beat, kgo.ErrClientClosed):
 			return err
@@ -53,12 +53,12 @@ func (l *Worker) unfenced(err error) error {
 			since = time.Time{}
 		}
 		switch {
-		case !since.IsZero() && time.Since(since) > groupmember.DuplicateAfter(l.cfg.SessionTimeout):
-			if duplicate := groupmember.FindDuplicate(l.session.Client(), l.cfg.Group, l.cfg.InstanceID, now, err); duplicate != nil {
+		case !since.IsZero() && time.Since(since) > groupmember.DuplicateAfter(w.cfg.SessionTimeout):
+			if duplicate := groupmember.FindDuplicate(w.session.Client(), w.cfg.Group, w.cfg.InstanceID, now, err); duplicate != nil {
 				return duplicate
 			}
 			return err
-		case since.IsZero() && time.Since(began) > l.duplicateWithin:
+		case since.IsZero() && time.Since(began) > w.duplicateWithin:
 			return err
 		}
 		if backoff.Sleep(ctx, duplicateEvery) != nil {
@@ -68,16 +68,16 @@ func (l *Worker) unfenced(err error) error {
 }
 
 // duplicate returns the error of a worker whose instance id another process has taken; nil: that isn't established.
-func (l *Worker) duplicate(err error) error {
-	return l.balancer.Duplicate(l.session.Client(), l.cfg.Group, l.cfg.InstanceID, l.cfg.SessionTimeout, err)
+func (w *Worker) duplicate(err error) error {
+	return w.balancer.Duplicate(w.session.Client(), w.cfg.Group, w.cfg.InstanceID, w.cfg.SessionTimeout, err)
 }
 
 // heartbeat sends a heartbeat of a member and returns the coordinator's error.
-func (l *Worker) heartbeat(ctx context.Context, member string) error {
-	client := l.session.Client()
+func (w *Worker) heartbeat(ctx context.Context, member string) error {
+	client := w.session.Client()
 	_, generation := client.GroupMetadata()
 	req := kmsg.NewPtrHeartbeatRequest()
-	req.Group, req.Generation, req.MemberID, req.InstanceID = l.cfg.Group, generation, member, &l.cfg.InstanceID
+	req.Group, req.Generation, req.MemberID, req.InstanceID = w.cfg.Group, generation, member, &w.cfg.InstanceID
 	resp, err := req.RequestWith(ctx, client)
 	if err != nil {
 		return err

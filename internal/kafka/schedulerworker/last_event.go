@@ -106,8 +106,8 @@ const (
 )
 
 // lookUpEvents returns, by partition, which of the named events the log has.
-func (l *Worker) lookUpEvents(ctx context.Context, named map[int32][]int64) map[int32]map[int64]presence {
-	if l.cfg.Committed == nil || len(named) == 0 {
+func (w *Worker) lookUpEvents(ctx context.Context, named map[int32][]int64) map[int32]map[int64]presence {
+	if w.cfg.Committed == nil || len(named) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, boundsTimeout)
@@ -117,7 +117,7 @@ func (l *Worker) lookUpEvents(ctx context.Context, named map[int32][]int64) map[
 	var wg sync.WaitGroup
 	for p, events := range named {
 		wg.Go(func() {
-			has, stable, err := l.cfg.Committed(ctx, p, events)
+			has, stable, err := w.cfg.Committed(ctx, p, events)
 			mu.Lock()
 			defer mu.Unlock()
 			found[p] = map[int64]presence{}
@@ -139,29 +139,29 @@ func (l *Worker) lookUpEvents(ctx context.Context, named map[int32][]int64) map[
 // confirmEvents searches again for unconfirmed events, after the log was read to its end. If one is absent, the
 // partition's inboxes, which are paused, are read from their starts. If that fails or an event remains undecided, the
 // next Poll fails, and a new client checks again.
-func (l *Worker) confirmEvents(ctx context.Context, p int32) {
-	open := l.positions.takeUnconfirmed(p)
+func (w *Worker) confirmEvents(ctx context.Context, p int32) {
+	open := w.positions.takeUnconfirmed(p)
 	if len(open) == 0 {
 		return
 	}
-	if l.cfg.Committed == nil {
+	if w.cfg.Committed == nil {
 		return
 	}
 	var err error
-	for event, found := range l.lookUpEvents(ctx, map[int32][]int64{p: open})[p] {
+	for event, found := range w.lookUpEvents(ctx, map[int32][]int64{p: open})[p] {
 		switch found {
 		case undecided:
 			err = fmt.Errorf("can't determine whether events/%d has offset %d, which a commit names", p, event)
 		case absent:
-			for _, topic := range l.cfg.Topics {
-				l.positionFault(groupmember.Position{Topic: topic, Partition: p, Offset: -1, Start: -1, End: -1, Metadata: groupmember.FormatPositionMark(l.positions.ids[topic], event)}, groupmember.PositionRolledBack)
+			for _, topic := range w.cfg.Topics {
+				w.positionFault(groupmember.Position{Topic: topic, Partition: p, Offset: -1, Start: -1, End: -1, Metadata: groupmember.FormatPositionMark(w.positions.ids[topic], event)}, groupmember.PositionRolledBack)
 			}
-			err = l.Rewind(ctx, p)
+			err = w.Rewind(ctx, p)
 		case present:
 		}
 		if err != nil && ctx.Err() == nil {
-			l.positions.endWith(fmt.Errorf("%w; a new client checks again", err))
-			l.Wake()
+			w.positions.endWith(fmt.Errorf("%w; a new client checks again", err))
+			w.Wake()
 		}
 		if err != nil || found == absent {
 			return

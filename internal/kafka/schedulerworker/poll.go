@@ -22,41 +22,41 @@ import (
 //
 // An error is final: ctx has ended, the worker is fenced or refused, or its position is lost. The caller closes it and
 // opens a new one.
-func (l *Worker) Poll(ctx context.Context) ([]events.Record, error) {
-	if err := l.checkOpen(); err != nil {
+func (w *Worker) Poll(ctx context.Context) ([]events.Record, error) {
+	if err := w.checkOpen(); err != nil {
 		return nil, err
 	}
-	if l.mustAbort && l.polled == 0 {
-		if err := l.Abort(ctx); err != nil {
+	if w.mustAbort && w.polled == 0 {
+		if err := w.Abort(ctx); err != nil {
 			return nil, err
 		}
 	}
-	l.gate.WithGate(func(g *inboxgate.Gate) { g.ResumeDue(time.Now()) })
-	fetches, waited := l.poller.Poll(ctx)
-	l.quarantine(groupmember.TakeUnreadable(fetches), time.Now())
-	now := l.sinceOpened(time.Now())
-	l.lastPoll.Store(now)
-	err := groupmember.FetchError(ctx, fetches, l.onDataLost, l.duplicate)
+	w.gate.WithGate(func(g *inboxgate.Gate) { g.ResumeDue(time.Now()) })
+	fetches, waited := w.poller.Poll(ctx)
+	w.quarantine(groupmember.TakeUnreadable(fetches), time.Now())
+	now := w.sinceOpened(time.Now())
+	w.lastPoll.Store(now)
+	err := groupmember.FetchError(ctx, fetches, w.onDataLost, w.duplicate)
 	if err == nil {
-		err = errors.Join(l.checkFetchedTopics(fetches), l.positions.endReason())
+		err = errors.Join(w.checkFetchedTopics(fetches), w.positions.endReason())
 	}
 	if err != nil {
-		l.failure = fmt.Errorf("worker %q: poll: %w", l.cfg.Owner, err)
-		return nil, l.failure
+		w.failure = fmt.Errorf("worker %q: poll: %w", w.cfg.Owner, err)
+		return nil, w.failure
 	}
-	l.tail.Observe(fetches)
-	if l.polled == 0 && l.cfg.Clock != nil {
-		l.decidedBy = l.cfg.Clock.Offset()
+	w.tail.Observe(fetches)
+	if w.polled == 0 && w.cfg.Clock != nil {
+		w.decidedBy = w.cfg.Clock.Offset()
 	}
-	rs := l.admit(fetches)
+	rs := w.admit(fetches)
 	switch {
 	case len(rs) > 0:
-		l.waiting.CompareAndSwap(0, now)
-	case waited && l.polled == 0 && !l.mustAbort:
+		w.waiting.CompareAndSwap(0, now)
+	case waited && w.polled == 0 && !w.mustAbort:
 		// The records that an abort returned went to other owners.
-		l.waiting.Store(0)
-		if l.sawMarkers {
-			return nil, l.commitMarkers(ctx)
+		w.waiting.Store(0)
+		if w.sawMarkers {
+			return nil, w.commitMarkers(ctx)
 		}
 	}
 	if len(rs) == 0 {
@@ -66,45 +66,45 @@ func (l *Worker) Poll(ctx context.Context) ([]events.Record, error) {
 }
 
 // quarantine pauses and reports unreadable partitions.
-func (l *Worker) quarantine(found []groupmember.UnreadablePartition, now time.Time) {
+func (w *Worker) quarantine(found []groupmember.UnreadablePartition, now time.Time) {
 	for _, x := range found {
-		l.gate.WithGate(func(g *inboxgate.Gate) { l.quarantines.Pause(g, x.At, now) })
-		l.cfg.Listener.Corrupt(x.At.Topic, x.At.Partition, x.Err)
+		w.gate.WithGate(func(g *inboxgate.Gate) { w.quarantines.Pause(g, x.At, now) })
+		w.cfg.Listener.Corrupt(x.At.Topic, x.At.Partition, x.Err)
 	}
 }
 
 // admit returns the records of partitions that are restored. Newly assigned partitions are paused, so records of others
 // are those fetched before their partition was lost. The client counts them as read, so the transaction must not
 // commit.
-func (l *Worker) admit(fetches kgo.Fetches) []*kgo.Record {
+func (w *Worker) admit(fetches kgo.Fetches) []*kgo.Record {
 	rs := make([]*kgo.Record, 0, fetches.NumRecords())
-	owned := l.balancer.Assigned()
+	owned := w.balancer.Assigned()
 	fetches.EachPartition(func(fp kgo.FetchTopicPartition) {
 		if len(fp.Records) == 0 {
 			return
 		}
-		home := l.home(fp.Partition)
+		home := w.home(fp.Partition)
 		n, ok := owned[home]
-		if !ok || l.restored[home] != n || l.isCutOff(kafka.TopicPartition{Topic: fp.Topic, Partition: fp.Partition}) {
-			l.mustAbort = true
+		if !ok || w.restored[home] != n || w.isCutOff(kafka.TopicPartition{Topic: fp.Topic, Partition: fp.Partition}) {
+			w.mustAbort = true
 			return
 		}
-		if before, ok := l.polledFrom[home]; ok && before != n {
-			l.mustAbort = true
+		if before, ok := w.polledFrom[home]; ok && before != n {
+			w.mustAbort = true
 			return
 		}
-		l.polledFrom[home] = n
-		if at := (kafka.TopicPartition{Topic: fp.Topic, Partition: fp.Partition}); len(l.quarantines) > 0 {
-			l.gate.WithGate(func(g *inboxgate.Gate) { l.quarantines.Read(g, at) })
+		w.polledFrom[home] = n
+		if at := (kafka.TopicPartition{Topic: fp.Topic, Partition: fp.Partition}); len(w.quarantines) > 0 {
+			w.gate.WithGate(func(g *inboxgate.Gate) { w.quarantines.Read(g, at) })
 		}
 		for _, r := range fp.Records {
 			if r.Attrs.IsControl() {
-				l.sawMarkers = true
+				w.sawMarkers = true
 				continue
 			}
 			rs = append(rs, r)
 		}
 	})
-	l.polled += len(rs)
+	w.polled += len(rs)
 	return rs
 }

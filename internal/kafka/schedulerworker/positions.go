@@ -64,25 +64,25 @@ func (p *positions) takeFetched(at kafka.TopicPartition) groupmember.PositionCom
 const boundsTimeout = 2 * time.Second
 
 // placeOffsets is called by the client when it has fetched offsets, before it fetches records.
-func (l *Worker) placeOffsets(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
+func (w *Worker) placeOffsets(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	topics := make([]string, 0, len(offsets))
 	for topic := range offsets {
 		topics = append(topics, topic)
 	}
-	starts, ends := l.logBounds(ctx, topics)
-	fetched, named := l.fetched(offsets)
-	l.positions.setUnconfirmed(named)
-	events := l.lookUpEvents(ctx, named)
+	starts, ends := w.logBounds(ctx, topics)
+	fetched, named := w.fetched(offsets)
+	w.positions.setUnconfirmed(named)
+	events := w.lookUpEvents(ctx, named)
 	for topic, ps := range offsets {
 		for p, given := range ps {
 			at := kafka.TopicPartition{Topic: topic, Partition: p}
-			c := l.acceptReset(fetched[at], topic)
+			c := w.acceptReset(fetched[at], topic)
 			found := groupmember.Position{Topic: topic, Partition: p, Offset: c.Offset, Start: kafka.OffsetOrUnknown(starts, at), End: kafka.OffsetOrUnknown(ends, at), Metadata: c.Metadata}
-			from, atStart, fault := groupmember.JudgePosition(c, l.positions.ids[topic], found.Start, found.End)
-			if !atStart && l.isAhead(l.home(p), c, events) {
+			from, atStart, fault := groupmember.JudgePosition(c, w.positions.ids[topic], found.Start, found.End)
+			if !atStart && w.isAhead(w.home(p), c, events) {
 				atStart, fault = true, groupmember.PositionRolledBack
 			}
-			if l.isRewound(l.home(p)) {
+			if w.isRewound(w.home(p)) {
 				atStart, fault = true, ""
 			}
 			switch {
@@ -99,23 +99,23 @@ func (l *Worker) placeOffsets(ctx context.Context, offsets map[string]map[int32]
 			default:
 				ps[p] = given
 			}
-			l.positionFault(found, fault)
+			w.positionFault(found, fault)
 		}
 	}
-	return l.pendingOffsets.onFetched(ctx, offsets)
+	return w.pendingOffsets.onFetched(ctx, offsets)
 }
 
 // fetched removes and returns the fetched commits of some partitions, and the events that they name, by partition of
 // the events topic.
-func (l *Worker) fetched(offsets map[string]map[int32]kgo.Offset) (fetched map[kafka.TopicPartition]groupmember.PositionCommit, named map[int32][]int64) {
+func (w *Worker) fetched(offsets map[string]map[int32]kgo.Offset) (fetched map[kafka.TopicPartition]groupmember.PositionCommit, named map[int32][]int64) {
 	fetched, named = map[kafka.TopicPartition]groupmember.PositionCommit{}, map[int32][]int64{}
 	for topic, ps := range offsets {
 		for p := range ps {
 			at := kafka.TopicPartition{Topic: topic, Partition: p}
-			c := l.positions.takeFetched(at)
+			c := w.positions.takeFetched(at)
 			fetched[at] = c
 			if _, event, marked := groupmember.ParsePositionMark(c.Metadata); marked && event >= 0 {
-				named[l.home(p)] = append(named[l.home(p)], event)
+				named[w.home(p)] = append(named[w.home(p)], event)
 			}
 		}
 	}
@@ -123,28 +123,28 @@ func (l *Worker) fetched(offsets map[string]map[int32]kgo.Offset) (fetched map[k
 }
 
 // isAhead reports whether an otherwise valid commit belongs to a transaction whose events the log doesn't have.
-func (l *Worker) isAhead(home int32, c groupmember.PositionCommit, events map[int32]map[int64]presence) bool {
+func (w *Worker) isAhead(home int32, c groupmember.PositionCommit, events map[int32]map[int64]presence) bool {
 	_, event, _ := groupmember.ParsePositionMark(c.Metadata)
 	if event < 0 {
 		return false
 	}
 	found := events[home][event]
 	if found == absent {
-		l.positions.forgetEvents(home)
+		w.positions.forgetEvents(home)
 		return true
 	}
-	l.positions.useEvent(home, event, found == present)
+	w.positions.useEvent(home, event, found == present)
 	return false
 }
 
 // positionFault reports a fault of a position and pauses an inbox that can't be read.
-func (l *Worker) positionFault(at groupmember.Position, fault groupmember.PositionFault) {
+func (w *Worker) positionFault(at groupmember.Position, fault groupmember.PositionFault) {
 	if fault == "" {
 		return
 	}
 	if fault == groupmember.PositionCut {
 		in, known := kafka.TopicPartition{Topic: at.Topic, Partition: at.Partition}.Inbox(), false
-		l.gate.WithGate(func(g *inboxgate.Gate) {
+		w.gate.WithGate(func(g *inboxgate.Gate) {
 			known = g.IsPausedFor(in, inboxgate.PausedForPosition)
 			g.Pause(in, inboxgate.PausedForPosition, time.Time{})
 		})
@@ -152,26 +152,26 @@ func (l *Worker) positionFault(at groupmember.Position, fault groupmember.Positi
 			return
 		}
 	}
-	l.cfg.Listener.Position(at, fault)
+	w.cfg.Listener.Position(at, fault)
 }
 
 // isCutOff reports whether an inbox is paused because its log ends below its position.
-func (l *Worker) isCutOff(at kafka.TopicPartition) (cut bool) {
-	l.gate.WithGate(func(g *inboxgate.Gate) { cut = g.IsPausedFor(at.Inbox(), inboxgate.PausedForPosition) })
+func (w *Worker) isCutOff(at kafka.TopicPartition) (cut bool) {
+	w.gate.WithGate(func(g *inboxgate.Gate) { cut = g.IsPausedFor(at.Inbox(), inboxgate.PausedForPosition) })
 	return cut
 }
 
 // client returns the worker's client, also while its session is being opened.
-func (l *Worker) client() (client *kgo.Client) {
-	l.balancer.WithClient(func(c *kgo.Client) { client = c })
+func (w *Worker) client() (client *kgo.Client) {
+	w.balancer.WithClient(func(c *kgo.Client) { client = c })
 	return client
 }
 
 // logBounds returns the starts and ends of topics' logs. Those that the brokers don't return are left out.
-func (l *Worker) logBounds(ctx context.Context, topics []string) (starts, ends kadm.ListedOffsets) {
+func (w *Worker) logBounds(ctx context.Context, topics []string) (starts, ends kadm.ListedOffsets) {
 	ctx, cancel := context.WithTimeout(ctx, boundsTimeout)
 	defer cancel()
-	admin := kadm.NewClient(l.client())
+	admin := kadm.NewClient(w.client())
 	ends, _ = admin.ListEndOffsets(ctx, topics...) // the end first: a trim in between must not put the start above it
 	starts, _ = admin.ListStartOffsets(ctx, topics...)
 	return starts, ends
@@ -179,18 +179,18 @@ func (l *Worker) logBounds(ctx context.Context, topics []string) (starts, ends k
 
 // TopicID returns the id of an inbox's topic, which is fixed for the worker's lifetime; empty: the brokers don't
 // support ids.
-func (l *Worker) TopicID(topic string) string { return l.positions.ids[topic] }
+func (w *Worker) TopicID(topic string) string { return w.positions.ids[topic] }
 
 // markCommit adds the worker's mark to each position of a commit. It fails if a topic was recreated.
-func (l *Worker) markCommit(req *kmsg.TxnOffsetCommitRequest) error {
+func (w *Worker) markCommit(req *kmsg.TxnOffsetCommitRequest) error {
 	for i := range req.Topics {
 		t := &req.Topics[i]
-		id, err := l.commitMark(t.Topic, t.TopicID)
+		id, err := w.commitMark(t.Topic, t.TopicID)
 		if err != nil {
 			return err
 		}
 		for j := range t.Partitions {
-			text := groupmember.FormatPositionMark(id, l.positions.lastEvent(l.home(t.Partitions[j].Partition)))
+			text := groupmember.FormatPositionMark(id, w.positions.lastEvent(w.home(t.Partitions[j].Partition)))
 			t.Partitions[j].Metadata = &text
 		}
 	}
@@ -198,15 +198,15 @@ func (l *Worker) markCommit(req *kmsg.TxnOffsetCommitRequest) error {
 }
 
 // markPlainCommit is markCommit for a commit outside of a transaction.
-func (l *Worker) markPlainCommit(req *kmsg.OffsetCommitRequest) error {
+func (w *Worker) markPlainCommit(req *kmsg.OffsetCommitRequest) error {
 	for i := range req.Topics {
 		t := &req.Topics[i]
-		id, err := l.commitMark(t.Topic, t.TopicID)
+		id, err := w.commitMark(t.Topic, t.TopicID)
 		if err != nil {
 			return err
 		}
 		for j := range t.Partitions {
-			text := groupmember.FormatPositionMark(id, l.positions.lastEvent(l.home(t.Partitions[j].Partition)))
+			text := groupmember.FormatPositionMark(id, w.positions.lastEvent(w.home(t.Partitions[j].Partition)))
 			t.Partitions[j].Metadata = &text
 		}
 	}
@@ -214,8 +214,8 @@ func (l *Worker) markPlainCommit(req *kmsg.OffsetCommitRequest) error {
 }
 
 // commitMark returns a topic's id for a mark. It fails if is is another one.
-func (l *Worker) commitMark(topic string, is [16]byte) (string, error) {
-	id := l.positions.ids[topic]
+func (w *Worker) commitMark(topic string, is [16]byte) (string, error) {
+	id := w.positions.ids[topic]
 	if read := kafka.FormatTopicID(is); read != "" && read != id {
 		return "", &kafka.RecreatedError{Topic: topic, Was: id, Is: read}
 	}
@@ -223,10 +223,10 @@ func (l *Worker) commitMark(topic string, is [16]byte) (string, error) {
 }
 
 // checkFetchedTopics returns an error if fetched records belong to a recreated topic.
-func (l *Worker) checkFetchedTopics(fetches kgo.Fetches) error {
+func (w *Worker) checkFetchedTopics(fetches kgo.Fetches) error {
 	var faults []error
 	fetches.EachTopic(func(t kgo.FetchTopic) {
-		id := l.positions.ids[t.Topic]
+		id := w.positions.ids[t.Topic]
 		if read := kafka.FormatTopicID(t.TopicID); read != "" && id != "" && read != id {
 			faults = append(faults, &kafka.RecreatedError{Topic: t.Topic, Was: id, Is: read})
 		}
@@ -236,8 +236,8 @@ func (l *Worker) checkFetchedTopics(fetches kgo.Fetches) error {
 
 // Reflected passes, before Resume, the offsets below which the log of events reflects the inboxes of p, by topic. If
 // the log of an inbox ends below that, it was truncated: it is not read, and that is reported.
-func (l *Worker) Reflected(ctx context.Context, p int32, below map[string]int64) {
-	l.confirmEvents(ctx, p)
+func (w *Worker) Reflected(ctx context.Context, p int32, below map[string]int64) {
+	w.confirmEvents(ctx, p)
 	topics := make([]string, 0, len(below))
 	for topic, offset := range below {
 		if offset > 0 {
@@ -247,12 +247,12 @@ func (l *Worker) Reflected(ctx context.Context, p int32, below map[string]int64)
 	if len(topics) == 0 {
 		return
 	}
-	starts, ends := l.logBounds(ctx, topics)
+	starts, ends := w.logBounds(ctx, topics)
 	for _, topic := range topics {
 		at := kafka.TopicPartition{Topic: topic, Partition: p}
 		found := groupmember.Position{Topic: topic, Partition: p, Offset: below[topic], Start: kafka.OffsetOrUnknown(starts, at), End: kafka.OffsetOrUnknown(ends, at), Metadata: ""}
 		if found.End >= 0 && found.Offset > found.End {
-			l.positionFault(found, groupmember.PositionCut)
+			w.positionFault(found, groupmember.PositionCut)
 		}
 	}
 }
@@ -260,36 +260,36 @@ func (l *Worker) Reflected(ctx context.Context, p int32, below map[string]int64)
 // Rewind makes the worker read the inboxes of p, which must be paused, from their starts, because the group's offsets
 // belong to transactions that the log of events doesn't have. Records that it does reflect are skipped. The starts are
 // committed for the group, so the next owner of p reads from there too if this process dies.
-func (l *Worker) Rewind(ctx context.Context, p int32) error {
-	generation, owned := l.balancer.Assigned()[p]
+func (w *Worker) Rewind(ctx context.Context, p int32) error {
+	generation, owned := w.balancer.Assigned()[p]
 	if !owned {
-		return fmt.Errorf("worker %q: partition %d was reassigned before its inboxes were read from their starts", l.cfg.Owner, p)
+		return fmt.Errorf("worker %q: partition %d was reassigned before its inboxes were read from their starts", w.cfg.Owner, p)
 	}
-	l.positions.mu.Lock()
-	if l.positions.rewound == nil {
-		l.positions.rewound = map[int32]uint64{}
+	w.positions.mu.Lock()
+	if w.positions.rewound == nil {
+		w.positions.rewound = map[int32]uint64{}
 	}
-	l.positions.rewound[p] = generation // the client may call placeOffsets for this assignment only later
-	l.positions.mu.Unlock()
-	l.positions.forgetEvents(p)
-	ctx, cancel := context.WithTimeout(ctx, l.flushMax())
+	w.positions.rewound[p] = generation // the client may call placeOffsets for this assignment only later
+	w.positions.mu.Unlock()
+	w.positions.forgetEvents(p)
+	ctx, cancel := context.WithTimeout(ctx, w.flushMax())
 	defer cancel()
-	starts, err := l.inboxStarts(ctx, p)
+	starts, err := w.inboxStarts(ctx, p)
 	if err == nil {
-		err = l.commitPlain(ctx, starts)
+		err = w.commitPlain(ctx, starts)
 	}
 	if err != nil {
-		return fmt.Errorf("worker %q: read the inboxes of partition %d from their starts: %w", l.cfg.Owner, p, kafka.FinalError(err))
+		return fmt.Errorf("worker %q: read the inboxes of partition %d from their starts: %w", w.cfg.Owner, p, kafka.FinalError(err))
 	}
-	l.inCommit.Lock() // the end of a transaction sets offsets, too
-	defer l.inCommit.Unlock()
-	l.session.Client().SetOffsets(starts)
+	w.inCommit.Lock() // the end of a transaction sets offsets, too
+	defer w.inCommit.Unlock()
+	w.session.Client().SetOffsets(starts)
 	return nil
 }
 
 // inboxStarts returns the log starts of p's inboxes, including added partitions.
-func (l *Worker) inboxStarts(ctx context.Context, p int32) (map[string]map[int32]kgo.EpochOffset, error) {
-	starts, err := kadm.NewClient(l.client()).ListStartOffsets(ctx, l.cfg.Topics...)
+func (w *Worker) inboxStarts(ctx context.Context, p int32) (map[string]map[int32]kgo.EpochOffset, error) {
+	starts, err := kadm.NewClient(w.client()).ListStartOffsets(ctx, w.cfg.Topics...)
 	if err != nil {
 		return nil, err
 	}
@@ -298,7 +298,7 @@ func (l *Worker) inboxStarts(ctx context.Context, p int32) (map[string]map[int32
 		of[topic] = map[int32]kgo.EpochOffset{}
 		for q, start := range ps {
 			switch {
-			case l.home(q) != p:
+			case w.home(q) != p:
 			case start.Err != nil:
 				return nil, fmt.Errorf("%s/%d: %w", topic, q, start.Err)
 			default:
@@ -310,9 +310,9 @@ func (l *Worker) inboxStarts(ctx context.Context, p int32) (map[string]map[int32
 }
 
 // commitPlain commits offsets for the group outside of a transaction. The group's generation fences it.
-func (l *Worker) commitPlain(ctx context.Context, offsets map[string]map[int32]kgo.EpochOffset) error {
+func (w *Worker) commitPlain(ctx context.Context, offsets map[string]map[int32]kgo.EpochOffset) error {
 	var faults []error
-	l.session.Client().CommitOffsetsSync(kgo.PreCommitFnContext(ctx, l.markPlainCommit), offsets,
+	w.session.Client().CommitOffsetsSync(kgo.PreCommitFnContext(ctx, w.markPlainCommit), offsets,
 		func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
 			if faults = append(faults, err); err != nil {
 				return
@@ -329,27 +329,27 @@ func (l *Worker) commitPlain(ctx context.Context, offsets map[string]map[int32]k
 }
 
 // isRewound reports whether Rewind was called for the present assignment of p.
-func (l *Worker) isRewound(p int32) bool {
-	generation, owned := l.balancer.Assigned()[p]
-	l.positions.mu.Lock()
-	defer l.positions.mu.Unlock()
-	return owned && l.positions.rewound[p] == generation
+func (w *Worker) isRewound(p int32) bool {
+	generation, owned := w.balancer.Assigned()[p]
+	w.positions.mu.Lock()
+	defer w.positions.mu.Unlock()
+	return owned && w.positions.rewound[p] == generation
 }
 
 // onDataLost is called when the leader's epochs show that the log of an inbox was truncated below the position. Records
 // that were written since may then have offsets that count as read. By then the client has reset its position to the
 // truncation point. If the log starts at or above the position, or its bounds are unknown, no such record is known: the
 // next Poll fails, and a new client continues.
-func (l *Worker) onDataLost(lost *kgo.ErrDataLoss) {
-	l.cfg.Listener.DataLost(lost)
+func (w *Worker) onDataLost(lost *kgo.ErrDataLoss) {
+	w.cfg.Listener.DataLost(lost)
 	at := kafka.TopicPartition{Topic: lost.Topic, Partition: lost.Partition}
-	starts, ends := l.logBounds(context.Background(), []string{lost.Topic})
+	starts, ends := w.logBounds(context.Background(), []string{lost.Topic})
 	found := groupmember.Position{Topic: lost.Topic, Partition: lost.Partition, Offset: lost.ConsumedTo, Start: kafka.OffsetOrUnknown(starts, at), End: kafka.OffsetOrUnknown(ends, at), Metadata: ""}
 	if found.IsCut() {
-		l.positionFault(found, groupmember.PositionCut)
+		w.positionFault(found, groupmember.PositionCut)
 		return
 	}
-	l.positions.endWith(fmt.Errorf("%w; a new client finds the position again", lost))
+	w.positions.endWith(fmt.Errorf("%w; a new client finds the position again", lost))
 }
 
 // topicsCheckInterval is how often a worker checks whether its topics were recreated. A fetch reveals it at once, but a
@@ -357,7 +357,7 @@ func (l *Worker) onDataLost(lost *kgo.ErrDataLoss) {
 const topicsCheckInterval = 5 * time.Second
 
 // watchTopics checks the topics' ids until the worker ends or a topic was recreated.
-func (l *Worker) watchTopics(life context.Context) {
+func (w *Worker) watchTopics(life context.Context) {
 	again := time.NewTicker(topicsCheckInterval)
 	defer again.Stop()
 	for {
@@ -366,24 +366,24 @@ func (l *Worker) watchTopics(life context.Context) {
 			return
 		case <-again.C:
 		}
-		if err := l.checkTopicIDs(life); err != nil {
-			l.positions.endWith(err)
-			l.Wake()
+		if err := w.checkTopicIDs(life); err != nil {
+			w.positions.endWith(err)
+			w.Wake()
 			return
 		}
 	}
 }
 
 // checkTopicIDs returns an error if a topic was recreated.
-func (l *Worker) checkTopicIDs(ctx context.Context) error {
+func (w *Worker) checkTopicIDs(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, boundsTimeout)
 	defer cancel()
-	listed, err := kadm.NewClient(l.client()).ListTopics(ctx, l.cfg.Topics...)
+	listed, err := kadm.NewClient(w.client()).ListTopics(ctx, w.cfg.Topics...)
 	if err != nil {
 		return nil // no answer shows nothing about a topic; the next check will
 	}
 	for topic, d := range listed {
-		if is, was := kafka.FormatTopicID(d.ID), l.positions.ids[topic]; d.Err == nil && is != "" && is != was {
+		if is, was := kafka.FormatTopicID(d.ID), w.positions.ids[topic]; d.Err == nil && is != "" && is != was {
 			return &kafka.RecreatedError{Topic: topic, Was: was, Is: is}
 		}
 	}

@@ -10,9 +10,9 @@ import (
 
 // narrowTopic handles a record that was refused as too large. It returns a *TooLargeError if the record is too large
 // itself. Otherwise it narrows the record's topic and returns nil.
-func (l *Worker) narrowTopic(ctx context.Context, out []events.Record, refused *ProduceError) error {
+func (w *Worker) narrowTopic(ctx context.Context, out []events.Record, refused *ProduceError) error {
 	r := &out[refused.Index]
-	known, narrow := l.narrow[r.Topic]
+	known, narrow := w.narrow[r.Topic]
 	if refused.alone {
 		bound := known.MaxBytes
 		if !narrow {
@@ -20,6 +20,6 @@ func (l *Worker) narrowTopic(ctx context.Context, out []events.Record, refused *
 		}
 		return &kafka.TooLargeError{Topic: r.Topic, Bytes: kafka.RecordBytesMin(r), Max: bound, Err: refused.Err}
 	}
-	l.narrow.Narrow(r.Topic, kafka.TopicMaxMessageBytes(ctx, l.session.Client(), r.Topic), time.Now())
+	w.narrow.Narrow(r.Topic, kafka.TopicMaxMessageBytes(ctx, w.session.Client(), r.Topic), time.Now())
 	return nil
 }

@@ -85,30 +85,30 @@ func (a *pendingOffsets) takeStable() bool {
 
 // awaitOffsets waits until the offsets of newly assigned partitions are stable. The client calls it with every
 // assignment, before it fetches offsets.
-func (l *Worker) awaitOffsets(ctx context.Context, client *kgo.Client, _ map[string][]int32) {
-	open := l.pendingOffsets.pending(l.balancer.Assigned())
+func (w *Worker) awaitOffsets(ctx context.Context, client *kgo.Client, _ map[string][]int32) {
+	open := w.pendingOffsets.pending(w.balancer.Assigned())
 	if len(open) == 0 {
 		return
 	}
 	bounded, cancel := context.WithTimeout(ctx, unstableWaitMax)
 	defer cancel()
-	if l.awaitStable(bounded, client, open) {
-		l.pendingOffsets.mu.Lock()
-		l.pendingOffsets.stable = true
-		l.pendingOffsets.mu.Unlock()
+	if w.awaitStable(bounded, client, open) {
+		w.pendingOffsets.mu.Lock()
+		w.pendingOffsets.stable = true
+		w.pendingOffsets.mu.Unlock()
 	} else if bounded.Err() != nil && ctx.Err() == nil {
-		l.cfg.Listener.OffsetsUnstable(slices.Sorted(maps.Keys(open)))
+		w.cfg.Listener.OffsetsUnstable(slices.Sorted(maps.Keys(open)))
 	}
 }
 
 // awaitStable removes partitions with stable offsets from open until none is left. It returns false if ctx ends or a
 // request fails; the client then meets the same error and reports it.
-func (l *Worker) awaitStable(ctx context.Context, client *kgo.Client, open map[int32]bool) bool {
+func (w *Worker) awaitStable(ctx context.Context, client *kgo.Client, open map[int32]bool) bool {
 	again := time.NewTicker(unstableInterval)
 	defer again.Stop()
-	for !l.closed.Load() {
+	for !w.closed.Load() {
 		// A partition that is stable remains so: from now on only this worker changes its offset.
-		if err := l.removeStable(ctx, client, open); err != nil {
+		if err := w.removeStable(ctx, client, open); err != nil {
 			return false
 		}
 		if len(open) == 0 {
@@ -124,13 +124,13 @@ func (l *Worker) awaitStable(ctx context.Context, client *kgo.Client, open map[i
 }
 
 // removeStable removes from open the partitions whose offsets no open transaction may change.
-func (l *Worker) removeStable(ctx context.Context, client *kgo.Client, open map[int32]bool) error {
+func (w *Worker) removeStable(ctx context.Context, client *kgo.Client, open map[int32]bool) error {
 	ps := slices.Sorted(maps.Keys(open))
 	req := kmsg.NewPtrOffsetFetchRequest()
 	req.RequireStable = true
 	group := kmsg.NewOffsetFetchRequestGroup()
-	group.Group = l.cfg.Group
-	for _, name := range l.cfg.Topics {
+	group.Group = w.cfg.Group
+	for _, name := range w.cfg.Topics {
 		topic := kmsg.NewOffsetFetchRequestGroupTopic()
 		topic.Topic, topic.Partitions = name, ps
 		group.Topics = append(group.Topics, topic)

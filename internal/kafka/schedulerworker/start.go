@@ -21,39 +21,39 @@ type Start struct {
 // PlaceStart gives partition p, which must be paused, the position that start names, unless the group has one. The
 // position is committed, so it doesn't move if this process ends before it has read a record. placed reports whether it
 // had none.
-func (l *Worker) PlaceStart(ctx context.Context, p int32, start Start) (placed bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, l.flushMax())
+func (w *Worker) PlaceStart(ctx context.Context, p int32, start Start) (placed bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, w.flushMax())
 	defer cancel()
-	offsets, err := l.missingPositions(ctx, p)
+	offsets, err := w.missingPositions(ctx, p)
 	if err == nil && len(offsets) > 0 {
-		if err = l.resolveStart(ctx, offsets, start); err == nil {
-			err = l.commitPlain(ctx, offsets)
+		if err = w.resolveStart(ctx, offsets, start); err == nil {
+			err = w.commitPlain(ctx, offsets)
 		}
 	}
 	if err != nil {
-		return false, fmt.Errorf("worker %q: set the start position of partition %d: %w", l.cfg.Owner, p, kafka.FinalError(err))
+		return false, fmt.Errorf("worker %q: set the start position of partition %d: %w", w.cfg.Owner, p, kafka.FinalError(err))
 	}
 	if len(offsets) == 0 {
 		return false, nil
 	}
-	l.inCommit.Lock() // the end of a transaction sets offsets, too
-	defer l.inCommit.Unlock()
-	l.session.Client().SetOffsets(offsets)
+	w.inCommit.Lock() // the end of a transaction sets offsets, too
+	defer w.inCommit.Unlock()
+	w.session.Client().SetOffsets(offsets)
 	return true, nil
 }
 
 // missingPositions returns p, and the partitions that were added to it, as far as the group has no position there.
-func (l *Worker) missingPositions(ctx context.Context, p int32) (map[string]map[int32]kgo.EpochOffset, error) {
-	missing, err := l.withoutCommit(ctx, p)
+func (w *Worker) missingPositions(ctx context.Context, p int32) (map[string]map[int32]kgo.EpochOffset, error) {
+	missing, err := w.withoutCommit(ctx, p)
 	if err != nil || len(missing) == 0 {
 		return nil, err
 	}
 	// A transaction of the previous owner that is still open may have the first position.
-	return l.withoutCommit(kadm.RequireStable(ctx), p)
+	return w.withoutCommit(kadm.RequireStable(ctx), p)
 }
 
-func (l *Worker) withoutCommit(ctx context.Context, p int32) (map[string]map[int32]kgo.EpochOffset, error) {
-	committed, err := kadm.NewClient(l.client()).FetchOffsetsForTopics(ctx, l.cfg.Group, l.cfg.Topics...)
+func (w *Worker) withoutCommit(ctx context.Context, p int32) (map[string]map[int32]kgo.EpochOffset, error) {
+	committed, err := kadm.NewClient(w.client()).FetchOffsetsForTopics(ctx, w.cfg.Group, w.cfg.Topics...)
 	if err == nil {
 		err = committed.Error()
 	}
@@ -62,7 +62,7 @@ func (l *Worker) withoutCommit(ctx context.Context, p int32) (map[string]map[int
 	}
 	missing := map[string]map[int32]kgo.EpochOffset{}
 	committed.Each(func(o kadm.OffsetResponse) {
-		if o.At >= 0 || l.home(o.Partition) != p {
+		if o.At >= 0 || w.home(o.Partition) != p {
 			return
 		}
 		if missing[o.Topic] == nil {
@@ -75,18 +75,18 @@ func (l *Worker) withoutCommit(ctx context.Context, p int32) (map[string]map[int
 
 // resolveStart sets the offsets that a start has. A partition that was added to its topic begins at its start: all of its
 // records are newer than the intake.
-func (l *Worker) resolveStart(ctx context.Context, offsets map[string]map[int32]kgo.EpochOffset, start Start) error {
-	admin := kadm.NewClient(l.client())
+func (w *Worker) resolveStart(ctx context.Context, offsets map[string]map[int32]kgo.EpochOffset, start Start) error {
+	admin := kadm.NewClient(w.client())
 	for topic, ps := range offsets {
 		listed, err := admin.ListStartOffsets(ctx, topic)
 		switch {
 		case err != nil:
 		case start.Latest:
-			err = replaceListed(listed, func() (kadm.ListedOffsets, error) { return admin.ListEndOffsets(ctx, topic) }, l.cfg.Partitions)
+			err = replaceListed(listed, func() (kadm.ListedOffsets, error) { return admin.ListEndOffsets(ctx, topic) }, w.cfg.Partitions)
 		case !start.At.IsZero():
 			err = replaceListed(listed, func() (kadm.ListedOffsets, error) {
 				return admin.ListOffsetsAfterMilli(ctx, start.At.UnixMilli(), topic)
-			}, l.cfg.Partitions)
+			}, w.cfg.Partitions)
 		}
 		if err != nil {
 			return err
@@ -120,8 +120,8 @@ func replaceListed(listed kadm.ListedOffsets, list func() (kadm.ListedOffsets, e
 }
 
 // acceptReset returns a commit, as if a worker had made it if an operator may.
-func (l *Worker) acceptReset(c groupmember.PositionCommit, topic string) groupmember.PositionCommit {
-	if id := l.positions.ids[topic]; l.cfg.AcceptsResets && c.Offset >= 0 && id != "" && !groupmember.IsPositionMark(c.Metadata) {
+func (w *Worker) acceptReset(c groupmember.PositionCommit, topic string) groupmember.PositionCommit {
+	if id := w.positions.ids[topic]; w.cfg.AcceptsResets && c.Offset >= 0 && id != "" && !groupmember.IsPositionMark(c.Metadata) {
 		c.Metadata = groupmember.FormatPositionMark(id, -1)
 	}
 	return c

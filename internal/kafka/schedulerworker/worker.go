@@ -212,85 +212,85 @@ func Open(ctx context.Context, cfg Config) (*Worker, error) {
 		return nil, fmt.Errorf("worker %q of group %q: %w", cfg.Owner, cfg.Group, kafka.FinalError(err))
 	}
 	cfg.Reached = true
-	l := &Worker{cfg: cfg, duplicateWithin: duplicateWithin, balancer: groupmember.NewBalancer(cfg.Partitions), restored: map[int32]uint64{}, polledFrom: map[int32]uint64{},
+	w := &Worker{cfg: cfg, duplicateWithin: duplicateWithin, balancer: groupmember.NewBalancer(cfg.Partitions), restored: map[int32]uint64{}, polledFrom: map[int32]uint64{},
 		narrow: kafka.NarrowTopics{}, quarantines: groupmember.Quarantines{}, tail: brokerclock.NewTail(cfg.Clock, cfg.Namespace), pendingOffsets: pendingOffsets{partitions: cfg.Partitions, waiting: map[int32]bool{}}}
-	l.gate = groupmember.NewGate(l.balancer, cfg.Topics)
-	l.positions = positions{ids: map[string]string{}, fetched: map[kafka.TopicPartition]groupmember.PositionCommit{},
+	w.gate = groupmember.NewGate(w.balancer, cfg.Topics)
+	w.positions = positions{ids: map[string]string{}, fetched: map[kafka.TopicPartition]groupmember.PositionCommit{},
 		events: lastEvents{committed: map[int32]int64{}, unconfirmed: map[int32][]int64{}}}
 	for topic, id := range ids {
-		l.positions.ids[topic] = kafka.FormatTopicID(id)
+		w.positions.ids[topic] = kafka.FormatTopicID(id)
 	}
-	l.balancer.SetHooks(cfg.Listener.Assigned, cfg.Listener.GroupFailed, cfg.Listener.SubscriptionMismatch)
-	l.balancer.OnAdded = func(_ *kgo.Client, added []int32) {
-		l.tail.Forget(added)
-		l.pendingOffsets.add(added)
-		l.gate.PauseAssigned(added)
+	w.balancer.SetHooks(cfg.Listener.Assigned, cfg.Listener.GroupFailed, cfg.Listener.SubscriptionMismatch)
+	w.balancer.OnAdded = func(_ *kgo.Client, added []int32) {
+		w.tail.Forget(added)
+		w.pendingOffsets.add(added)
+		w.gate.PauseAssigned(added)
 	}
-	l.balancer.IncludeAdded = true
-	l.balancer.Owner = cfg.Owner
-	l.opened = time.Now()
+	w.balancer.IncludeAdded = true
+	w.balancer.Owner = cfg.Owner
+	w.opened = time.Now()
 
 	life, cut := context.WithCancel(context.Background())
-	session, err := kgo.NewGroupTransactSession(append(clearStableFlag(cfg.Config, l.pendingOffsets.takeStable).ClientOptions(), l.options(life)...)...)
+	session, err := kgo.NewGroupTransactSession(append(clearStableFlag(cfg.Config, w.pendingOffsets.takeStable).ClientOptions(), w.options(life)...)...)
 	if err != nil {
 		cut()
 		return nil, fmt.Errorf("worker %q of group %q: client: %w", cfg.Owner, cfg.Group, err)
 	}
-	l.session, l.cancelLife = session, cut
+	w.session, w.cancelLife = session, cut
 	// At once, not with the first output: an open transaction of the previous holder of this id blocks its
 	// successors, most often this worker itself.
 	if _, _, err := session.Client().ProducerID(ctx); err != nil {
 		_ = groupmember.CloseClient(session.Client(), cut, groupmember.NoMembership)
 		return nil, fmt.Errorf("worker %q of group %q: take over its transactional id: %w", cfg.Owner, cfg.Group, kafka.FinalError(err))
 	}
-	l.poller = groupmember.Poller{Client: session.Client(), Wait: cfg.FetchMaxWait, Max: cfg.MaxPollRecords}
-	go l.watchTopics(life)
-	return l, nil
+	w.poller = groupmember.Poller{Client: session.Client(), Wait: cfg.FetchMaxWait, Max: cfg.MaxPollRecords}
+	go w.watchTopics(life)
+	return w, nil
 }
 
-func (l *Worker) options(life context.Context) []kgo.Opt {
+func (w *Worker) options(life context.Context) []kgo.Opt {
 	opts := []kgo.Opt{
 		kgo.WithContext(life),
-		kgo.WithHooks(l.balancer, l.tail),
+		kgo.WithHooks(w.balancer, w.tail),
 		kgo.MetadataMinAge(workerMetadataAgeMin),
 		kgo.MetadataMaxAge(metadataAgeMax),
 
-		kgo.ConsumerGroup(l.cfg.Group),
-		kgo.Balancers(l.balancer),
-		kgo.ConsumeTopics(l.cfg.Topics...),
+		kgo.ConsumerGroup(w.cfg.Group),
+		kgo.Balancers(w.balancer),
+		kgo.ConsumeTopics(w.cfg.Topics...),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.KeepControlRecords(), // commitMarkers commits their positions
-		kgo.OnPartitionsAssigned(l.awaitOffsets),
+		kgo.OnPartitionsAssigned(w.awaitOffsets),
 		kgo.OnOffsetsFetched(func(_ context.Context, _ *kgo.Client, resp *kmsg.OffsetFetchResponse) error {
-			l.positions.recordFetched(resp)
+			w.positions.recordFetched(resp)
 			return nil
 		}),
-		kgo.AdjustFetchOffsetsFn(l.placeOffsets),
+		kgo.AdjustFetchOffsetsFn(w.placeOffsets),
 		// Group offsets expire. Records that are read again are recognized by their cause.
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		// Outside of the log the worker fails, and a new one decides the position: see JudgePosition.
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
-		kgo.FetchMaxWait(l.cfg.FetchMaxWait),
-		kgo.FetchMaxPartitionBytes(groupmember.FetchPartitionBytes(len(l.cfg.Topics) * int(l.cfg.Partitions))),
-		kgo.SessionTimeout(l.cfg.SessionTimeout),
-		kgo.HeartbeatInterval(groupmember.HeartbeatInterval(l.cfg.SessionTimeout)),
+		kgo.FetchMaxWait(w.cfg.FetchMaxWait),
+		kgo.FetchMaxPartitionBytes(groupmember.FetchPartitionBytes(len(w.cfg.Topics) * int(w.cfg.Partitions))),
+		kgo.SessionTimeout(w.cfg.SessionTimeout),
+		kgo.HeartbeatInterval(groupmember.HeartbeatInterval(w.cfg.SessionTimeout)),
 		// Ending a transaction delays a rebalance, and is bounded by the transaction timeout.
-		kgo.RebalanceTimeout(l.cfg.TransactionTimeout + l.cfg.SessionTimeout),
+		kgo.RebalanceTimeout(w.cfg.TransactionTimeout + w.cfg.SessionTimeout),
 
-		kgo.TransactionalID(kafka.RoleTransactionalID(l.cfg.Config, l.cfg.Role, l.cfg.Owner)),
-		kgo.TransactionTimeout(l.cfg.TransactionTimeout),
+		kgo.TransactionalID(kafka.RoleTransactionalID(w.cfg.Config, w.cfg.Role, w.cfg.Owner)),
+		kgo.TransactionTimeout(w.cfg.TransactionTimeout),
 		kgo.ConcurrentTransactionsBackoff(kafka.TransactionBackoff),
 		kgo.RecordPartitioner(kafka.PartitionByKeyOrExplicit()),
 		kgo.ProducerBatchCompression(kgo.SnappyCompression()),
 		kgo.ProducerLinger(0),
 		kgo.MaxBufferedRecords(recordsBufferedMax),
 		kgo.UnknownTopicRetries(unknownTopicTries - 1),
-		kgo.ProduceRequestTimeout(l.flushMax()),
+		kgo.ProduceRequestTimeout(w.flushMax()),
 	}
-	if l.cfg.InstanceID != "" {
-		opts = append(opts, kgo.InstanceID(l.cfg.InstanceID))
+	if w.cfg.InstanceID != "" {
+		opts = append(opts, kgo.InstanceID(w.cfg.InstanceID))
 	}
-	if l.cfg.OneBroker {
+	if w.cfg.OneBroker {
 		// A client that fetches ahead has a small batch at the next poll, which is as old as the transaction in
 		// between, and newer records wait for another transaction. With 0 it fetches when it is polled, but from
 		// one broker at a time, so it would be slower with several brokers.
@@ -299,101 +299,101 @@ func (l *Worker) options(life context.Context) []kgo.Opt {
 	return opts
 }
 
-func (l *Worker) flushMax() time.Duration { return l.cfg.TransactionTimeout / flushPerTransaction }
+func (w *Worker) flushMax() time.Duration { return w.cfg.TransactionTimeout / flushPerTransaction }
 
 // home returns the planned partition that p belongs to: p itself, unless it was added to an inbox later.
-func (l *Worker) home(p int32) int32 { return p % l.cfg.Partitions }
+func (w *Worker) home(p int32) int32 { return p % w.cfg.Partitions }
 
 // Assigned returns what the worker owns: partition -> assignment number. The number changes whenever the partition is
 // assigned again after it was not owned; others may have written to it meanwhile. The map must not be modified.
-func (l *Worker) Assigned() map[int32]uint64 {
-	l.lastAssigned = l.balancer.Assigned()
-	return l.lastAssigned
+func (w *Worker) Assigned() map[int32]uint64 {
+	w.lastAssigned = w.balancer.Assigned()
+	return w.lastAssigned
 }
 
 // Member returns the worker's member id, and whether it owns a partition now.
-func (l *Worker) Member(p int32) (id string, owns bool) {
-	return l.balancer.MemberOf(p)
+func (w *Worker) Member(p int32) (id string, owns bool) {
+	return w.balancer.MemberOf(p)
 }
 
 // Pause pauses an inbox of p, with its added partitions, for a reason: until a time, or until Resume if that is zero.
 // It applies to the assignment of p in the last result of Assigned, and does nothing if that has ended.
 // inboxgate.AllPartitions pauses the whole topic, with partitions that are assigned later.
-func (l *Worker) Pause(p int32, topic string, why inboxgate.Reason, until time.Time) {
+func (w *Worker) Pause(p int32, topic string, why inboxgate.Reason, until time.Time) {
 	if p == inboxgate.AllPartitions {
-		l.gate.WithGate(func(g *inboxgate.Gate) { g.Pause(inboxgate.Inbox{Topic: topic, Partition: p}, why, until) })
+		w.gate.WithGate(func(g *inboxgate.Gate) { g.Pause(inboxgate.Inbox{Topic: topic, Partition: p}, why, until) })
 		return
 	}
-	if n, ok := l.lastAssigned[p]; ok {
-		l.gate.Pause(p, n, topic, why, until)
+	if n, ok := w.lastAssigned[p]; ok {
+		w.gate.Pause(p, n, topic, why, until)
 	}
 }
 
 // Resume ends a reason for the named inboxes of p, or for all. Each flows if no other reason pauses it. It applies to
 // the same assignment as Pause.
-func (l *Worker) Resume(p int32, why inboxgate.Reason, topics ...string) {
+func (w *Worker) Resume(p int32, why inboxgate.Reason, topics ...string) {
 	if p == inboxgate.AllPartitions {
-		l.gate.WithGate(func(g *inboxgate.Gate) {
+		w.gate.WithGate(func(g *inboxgate.Gate) {
 			for _, topic := range topics {
 				g.Resume(inboxgate.Inbox{Topic: topic, Partition: p}, why)
 			}
 		})
 		return
 	}
-	if n, ok := l.lastAssigned[p]; ok && l.gate.Resume(p, n, why, topics) && why == inboxgate.PausedForRestore {
-		l.restored[p] = n
+	if n, ok := w.lastAssigned[p]; ok && w.gate.Resume(p, n, why, topics) && why == inboxgate.PausedForRestore {
+		w.restored[p] = n
 	}
 }
 
 // PollAtMost limits the next calls of Poll to n records, below MaxPollRecords; 0 removes the limit.
-func (l *Worker) PollAtMost(n int) {
-	l.poller.Max = l.cfg.MaxPollRecords
+func (w *Worker) PollAtMost(n int) {
+	w.poller.Max = w.cfg.MaxPollRecords
 	if n > 0 {
-		l.poller.Max = min(n, l.poller.Max)
+		w.poller.Max = min(n, w.poller.Max)
 	}
 }
 
 // Wake makes a blocking Poll return at once, or else the next one.
-func (l *Worker) Wake() { l.poller.Wake() }
+func (w *Worker) Wake() { w.poller.Wake() }
 
 // LastCommit returns when the last transaction was committed, or the worker was opened.
-func (l *Worker) LastCommit() time.Time { return l.opened.Add(time.Duration(l.lastCommit.Load())) }
+func (w *Worker) LastCommit() time.Time { return w.opened.Add(time.Duration(w.lastCommit.Load())) }
 
 // sinceOpened returns the worker's age in nanoseconds, at least 1.
-func (l *Worker) sinceOpened(now time.Time) int64 { return max(1, int64(now.Sub(l.opened))) }
+func (w *Worker) sinceOpened(now time.Time) int64 { return max(1, int64(now.Sub(w.opened))) }
 
 // Stalled returns for how long records have waited for a commit: records that were polled, or that the client has
 // buffered since the last poll. Zero: none waits.
-func (l *Worker) Stalled(now time.Time) time.Duration {
-	since := l.waiting.Load()
+func (w *Worker) Stalled(now time.Time) time.Duration {
+	since := w.waiting.Load()
 	if since == 0 {
-		if l.session.Client().BufferedFetchRecords() == 0 {
+		if w.session.Client().BufferedFetchRecords() == 0 {
 			return 0
 		}
-		since = l.lastPoll.Load()
+		since = w.lastPoll.Load()
 	}
-	return time.Duration(max(0, l.sinceOpened(now)-since))
+	return time.Duration(max(0, w.sinceOpened(now)-since))
 }
 
 // Close ends an open transaction, leaves the group (a static member only if
 // LeaveOnClose says so) and closes the client. It takes at most a few
 // seconds, also when no broker answers. A Commit that is running fails.
 // Calling it again does nothing.
-func (l *Worker) Close() {
-	if l.closed.Swap(true) {
+func (w *Worker) Close() {
+	if w.closed.Swap(true) {
 		return
 	}
 	// Not during a Commit, which would take the end of its transaction for its own success.
-	if l.inCommit.TryLock() {
+	if w.inCommit.TryLock() {
 		ctx, cancel := context.WithTimeout(context.Background(), endWait)
 		defer cancel()
 		// This settles an unknown outcome, because it requests a new producer id. If it fails, the next owner or
 		// the broker aborts the transaction.
-		_, _ = l.session.End(ctx, kgo.TryAbort)
-		l.inCommit.Unlock()
+		_, _ = w.session.End(ctx, kgo.TryAbort)
+		w.inCommit.Unlock()
 	}
-	err := groupmember.CloseClient(l.session.Client(), l.cancelLife, groupmember.Membership{Group: l.cfg.Group, Instance: l.cfg.InstanceID, LeavesOnClose: l.cfg.LeaveOnClose})
+	err := groupmember.CloseClient(w.session.Client(), w.cancelLife, groupmember.Membership{Group: w.cfg.Group, Instance: w.cfg.InstanceID, LeavesOnClose: w.cfg.LeaveOnClose})
 	if err != nil {
-		l.cfg.Listener.LeaveFailed(err)
+		w.cfg.Listener.LeaveFailed(err)
 	}
 }
