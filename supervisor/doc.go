@@ -6,8 +6,8 @@
 // # The loop
 //
 //	for {
-//		records := log.Poll()            // returns early when something is due
-//		compare log.Assigned():          // drop revoked partitions, add those that Start has opened
+//		records := client.Poll()         // returns early when something is due
+//		compare client.Assigned():       // drop revoked partitions, add those that Start has opened
 //		for each record:   deadlines.Apply(record)
 //		restored = position >= high watermark at assignment
 //		for each send that has ended:

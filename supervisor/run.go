@@ -14,13 +14,13 @@ import (
 // Run follows the log until ctx ends (nil), or until an error that waiting doesn't fix. Before it returns, it saves
 // and closes all partitions. A partition whose projection failed isn't saved. If an iteration hangs, Run returns a
 // *watchdog.StalledError without waiting for it. Run may be called once; after an error, restart the process.
-func (s *Supervisor) Run(ctx context.Context, log Log) error {
+func (s *Supervisor) Run(ctx context.Context, client Client) error {
 	sending, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)
 	go func() {
-		alarm := time.AfterFunc(s.cfg.SweepInterval, log.Wake)
-		err := s.loop(sending, log, alarm)
+		alarm := time.AfterFunc(s.cfg.SweepInterval, client.Wake)
+		err := s.loop(sending, client, alarm)
 		alarm.Stop()
 		stop()
 		s.background.Wait()
@@ -30,16 +30,16 @@ func (s *Supervisor) Run(ctx context.Context, log Log) error {
 	return s.watchdog.Watch("supervisor", ended)
 }
 
-func (s *Supervisor) loop(ctx context.Context, log Log, alarm *time.Timer) error {
+func (s *Supervisor) loop(ctx context.Context, client Client, alarm *time.Timer) error {
 	for {
-		rs, err := log.Poll(ctx)
+		rs, err := client.Poll(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
 		if err != nil {
 			return fmt.Errorf("supervisor: poll %s: %w", s.cfg.Namespace.Events(), err)
 		}
-		d, err := s.runOnce(ctx, log, rs, time.Now())
+		d, err := s.runOnce(ctx, client, rs, time.Now())
 		if err != nil {
 			return err
 		}
@@ -53,16 +53,16 @@ var ErrClock = errors.New("the clock was ahead")
 
 // runOnce is one iteration of the loop. local is when its records were read. It returns how long the next poll may
 // wait.
-func (s *Supervisor) runOnce(ctx context.Context, log Log, rs []events.Record, local time.Time) (time.Duration, error) {
+func (s *Supervisor) runOnce(ctx context.Context, client Client, rs []events.Record, local time.Time) (time.Duration, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.watchdog.Begin()
 	defer s.watchdog.End()
-	ps := s.updateAssignment(log.Assigned(), local)
+	ps := s.updateAssignment(client.Assigned(), local)
 	if err := s.apply(rs); err != nil {
 		return 0, err
 	}
-	if err := s.updatePositions(log, ps, local); err != nil {
+	if err := s.updatePositions(client, ps, local); err != nil {
 		return 0, err
 	}
 	s.handleResults()
@@ -71,9 +71,9 @@ func (s *Supervisor) runOnce(ctx context.Context, log Log, rs []events.Record, l
 		return 0, fmt.Errorf("supervisor: %w by %v: recoveries were asked for, and repeated, by that clock", ErrClock, ahead)
 	}
 	s.latestNow = now
-	s.askDue(ctx, log, ps, now, local)
+	s.askDue(ctx, client, ps, now, local)
 	s.save(ps, local)
-	s.commitOffsets(ctx, log, ps, local)
+	s.commitOffsets(ctx, client, ps, local)
 	s.reportArmed(ps, local)
 	s.warnOfSkew(local)
 	return sleepAtMost(ps, s.cfg.Clock.Now(), time.Now(), s.cfg.SweepInterval), nil
@@ -151,22 +151,22 @@ func (s *Supervisor) warnOfSkew(local time.Time) {
 
 // updatePositions sets which partitions are restored and which are behind. It fails if a projection is ahead of the
 // log.
-func (s *Supervisor) updatePositions(log Log, ps []*partition, local time.Time) error {
+func (s *Supervisor) updatePositions(client Client, ps []*partition, local time.Time) error {
 	topic := s.cfg.Namespace.Events()
 	for _, p := range ps {
-		position, ok2 := log.Position(topic, p.id)
+		position, ok2 := client.Position(topic, p.id)
 		if ok2 {
 			if err := p.deadlines.CheckReadTo(position); err != nil {
 				s.discardPartition(p)
 				return fmt.Errorf("supervisor: partition %d: %w", p.id, err)
 			}
 		}
-		tail, ok := log.Tail(topic, p.id)
+		tail, ok := client.Tail(topic, p.id)
 		p.behind = ok && ok2 && position < tail
 		if p.restored {
 			continue
 		}
-		high, ok := log.HighWatermark(topic, p.id)
+		high, ok := client.HighWatermark(topic, p.id)
 		if p.restored = ok && ok2 && position >= high; p.restored {
 			s.listener.Restored(p.id, local.Sub(p.since))
 		}
@@ -224,7 +224,7 @@ func (s *Supervisor) finishBatch(done batch) {
 
 // askDue asks about one page of due timers in each partition that may ask. The next page follows when this one is
 // written.
-func (s *Supervisor) askDue(ctx context.Context, log Log, ps []*partition, now, local time.Time) {
+func (s *Supervisor) askDue(ctx context.Context, client Client, ps []*partition, now, local time.Time) {
 	for _, p := range ps {
 		due, forget := p.due(now, local), p.forgets(now, local, forgetEverySweeps*s.cfg.SweepInterval)
 		if len(due) == 0 && !forget {
@@ -234,13 +234,13 @@ func (s *Supervisor) askDue(ctx context.Context, log Log, ps []*partition, now, 
 			p.forgetAskedAt = local
 		}
 		p.sending = true
-		s.send(ctx, log, batch{to: p, asks: decide(due, now), forget: forget, at: now})
+		s.send(ctx, client, batch{to: p, asks: decide(due, now), forget: forget, at: now})
 	}
 }
 
 // send writes a batch concurrently with the loop. A partition that can't be written to delays neither the loop nor
 // other partitions.
-func (s *Supervisor) send(ctx context.Context, log Log, batch batch) {
+func (s *Supervisor) send(ctx context.Context, client Client, batch batch) {
 	rs := make([]events.Record, 0, len(batch.asks)+1)
 	for i := range batch.asks {
 		a := &batch.asks[i]
@@ -265,7 +265,7 @@ func (s *Supervisor) send(ctx context.Context, log Log, batch batch) {
 		}
 		select {
 		case s.endedSends <- batch:
-			log.Wake()
+			client.Wake()
 		case <-ctx.Done():
 		}
 	})
@@ -282,14 +282,14 @@ func (s *Supervisor) save(ps []*partition, local time.Time) {
 }
 
 // commitOffsets commits changed positions as the group's offsets, concurrently with the loop.
-func (s *Supervisor) commitOffsets(ctx context.Context, log Log, ps []*partition, local time.Time) {
+func (s *Supervisor) commitOffsets(ctx context.Context, client Client, ps []*partition, local time.Time) {
 	if s.committing || local.Sub(s.committedAt) < CommitEvery {
 		return
 	}
 	s.committedAt = local
 	moved := map[int32]int64{}
 	for _, p := range ps {
-		position, ok := log.Position(s.cfg.Namespace.Events(), p.id)
+		position, ok := client.Position(s.cfg.Namespace.Events(), p.id)
 		if before, known := s.committedOffsets[p.id]; ok && (!known || before != position) {
 			moved[p.id], s.committedOffsets[p.id] = position, position
 		}
@@ -298,7 +298,7 @@ func (s *Supervisor) commitOffsets(ctx context.Context, log Log, ps []*partition
 		return
 	}
 	s.committing = true
-	s.background.Go(func() { s.endedCommits <- log.Commit(ctx, moved) })
+	s.background.Go(func() { s.endedCommits <- client.Commit(ctx, moved) })
 }
 
 func (s *Supervisor) reportArmed(ps []*partition, local time.Time) {

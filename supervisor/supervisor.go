@@ -13,8 +13,8 @@ import (
 	"github.com/waybill-run/waybill/internal/watchdog"
 )
 
-// Log is a member of the supervisor group on the events topic.
-type Log interface {
+// Client is a Kafka client: a member of the supervisor group on the events topic.
+type Client interface {
 	Feed
 	Offsets
 }
@@ -117,7 +117,7 @@ type Listener struct {
 	Lost     func(p int32)
 	Restored func(p int32, took time.Duration)
 	// Snapshot: the timers of an empty or late projection were taken from a snapshot. SnapshotRefused: the snapshot
-	// can't be used, and the log is read instead. Both are called from the log's goroutines.
+	// can't be used, and the log is read instead. Both are called from the client's goroutines.
 	Snapshot        func(p int32, timers int)
 	SnapshotRefused func(p int32, why error)
 	// Armed is the number of armed timers of a partition, each sweep interval.
@@ -181,13 +181,13 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// Supervisor asks for recoveries in the partitions that its Log is assigned.
+// Supervisor asks for recoveries in the partitions that its Client is assigned.
 type Supervisor struct {
 	cfg      Config
 	listener *Listener
 
 	// mu guards the fields below. The loop holds it except during a poll. The only other user is Start, on a
-	// goroutine of the log.
+	// goroutine of the client.
 	mu            sync.Mutex
 	partitions    map[int32]*partition
 	openings      map[int32]chan struct{} // closed when Start has opened it, or failed
