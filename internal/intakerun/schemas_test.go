@@ -11,8 +11,8 @@ import (
 	"github.com/waybill-run/waybill/internal/intake"
 )
 
-// abortable is a Log whose only call is Abort.
-type abortable struct{ Log }
+// abortable is a Client whose only call is Abort.
+type abortable struct{ Client }
 
 func (abortable) Abort(context.Context) error { return nil }
 
@@ -24,7 +24,7 @@ func TestRegistryThatDoesNotAnswerIsAnAlert(t *testing.T) {
 		s := New(Config{Log: slog.New(slog.DiscardHandler), Listener: &Listener{Alert: func(intake, code, message string) {
 			alerts = append(alerts, strings.Join([]string{intake, code, message}, " "))
 		}}})
-		w := &worker{log: abortable{}, c: &consumer{s: s, program: &intake.Program{Definition: &intake.Definition{Name: "orders"}}}}
+		w := &worker{client: abortable{}, c: &consumer{s: s, program: &intake.Program{Definition: &intake.Definition{Name: "orders"}}}}
 		for range 3 * alertAfter {
 			if err := w.awaitSchemas(t.Context(), errors.New("connection refused")); err != nil {
 				t.Fatal(err)

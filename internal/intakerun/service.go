@@ -46,7 +46,7 @@ type Config struct {
 	Session, Transaction, FetchMaxWait time.Duration
 	Log                                *slog.Logger
 	// Wrap replaces the Kafka client of a worker; nil: none is replaced. Tests stop and kill processes there.
-	Wrap     func(Log) Log
+	Wrap     func(Client) Client
 	Listener *Listener
 }
 
@@ -192,7 +192,7 @@ func (s *Service) reconcile(ctx context.Context, running map[string]*consumer) {
 			s.cfg.Listener.Failed(name, err)
 			continue
 		}
-		c := &consumer{s: s, program: program, body: d.Body, opened: map[int]Log{}}
+		c := &consumer{s: s, program: program, body: d.Body, opened: map[int]Client{}}
 		c.paused.Store(d.Paused != nil)
 		running[name] = c
 		c.start(ctx)
@@ -215,7 +215,7 @@ type consumer struct {
 	workers sync.WaitGroup
 
 	mu        sync.Mutex
-	opened    map[int]Log
+	opened    map[int]Client
 	topicID   string // of the topic as a worker last met it; empty: not yet
 	recreated bool   // it has changed since the intake runs here
 }

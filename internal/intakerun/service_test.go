@@ -60,7 +60,7 @@ func (s *site) apply(name, rest string) {
 }
 
 // start runs a process with intakes until stop is called.
-func (s *site) start(name string, wrap func(Log) Log) (stop func()) {
+func (s *site) start(name string, wrap func(Client) Client) (stop func()) {
 	ctx, cancel := context.WithCancel(s.t.Context())
 	svc := New(Config{Kafka: s.cfg, Admin: s.admin, Owner: name, Workers: 2, Session: 2 * time.Second, Transaction: 6 * time.Second, FetchMaxWait: 50 * time.Millisecond,
 		Log: slog.New(slog.DiscardHandler), Wrap: wrap, Listener: &Listener{Failed: func(name string, err error) { s.t.Logf("%s: %v", name, err) }}})
@@ -83,12 +83,12 @@ func (s *site) start(name string, wrap func(Log) Log) (stop func()) {
 
 // placing reports the partitions that have a position.
 type placing struct {
-	Log
+	Client
 	placed chan<- int32
 }
 
 func (p placing) PlaceStart(ctx context.Context, partition int32, start schedulerworker.Start) (bool, error) {
-	placed, err := p.Log.PlaceStart(ctx, partition, start)
+	placed, err := p.Client.PlaceStart(ctx, partition, start)
 	if err == nil {
 		p.placed <- partition
 	}
@@ -99,7 +99,7 @@ func (p placing) PlaceStart(ctx context.Context, partition int32, start schedule
 func (s *site) startPlaced(name string) (stop func()) {
 	s.t.Helper()
 	placed := make(chan int32, 100)
-	stop = s.start(name, func(l Log) Log { return placing{l, placed} })
+	stop = s.start(name, func(c Client) Client { return placing{c, placed} })
 	for seen := map[int32]bool{}; len(seen) < foreignPartitions; {
 		seen[<-placed] = true
 	}
@@ -157,12 +157,12 @@ func (s *site) onceEach(got map[string][]events.Record, n int) {
 
 // unsure is a client whose commits sometimes fail after they were done, as if the coordinator's answer was lost.
 type unsure struct {
-	Log
+	Client
 	commits *atomic.Int32
 }
 
 func (u unsure) Commit(ctx context.Context, out []events.Record) (bool, error) {
-	committed, err := u.Log.Commit(ctx, out)
+	committed, err := u.Client.Commit(ctx, out)
 	if err == nil && u.commits.Add(1)%3 == 2 {
 		return false, fmt.Errorf("the connection was closed")
 	}
@@ -176,7 +176,7 @@ func TestEachRecordOnce(t *testing.T) {
 		s := newSite(t, b)
 		s.apply("orders", submitOrders)
 		var commits atomic.Int32
-		wrap := func(l Log) Log { return unsure{l, &commits} }
+		wrap := func(c Client) Client { return unsure{c, &commits} }
 		stop := s.start("a", wrap)
 		s.produce(orders(0, 500)...)
 		s.start("b", wrap) // a rebalance

@@ -36,8 +36,8 @@ const (
 	AlertWaits      = "intake_waits"
 )
 
-// Log is the Kafka client of a worker: a schedulerworker.Worker.
-type Log interface {
+// Client is the Kafka client of a worker: a schedulerworker.Worker.
+type Client interface {
 	Poll(ctx context.Context) ([]events.Record, error)
 	Commit(ctx context.Context, out []events.Record) (committed bool, err error)
 	Abort(ctx context.Context) error
@@ -82,24 +82,24 @@ func (c *consumer) restarting(ctx context.Context, number int) {
 const alertAfter = 5
 
 func (c *consumer) run(ctx context.Context, number int) error {
-	log, err := c.open(ctx, number)
+	client, err := c.open(ctx, number)
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
-	c.opened[number] = log
+	c.opened[number] = client
 	c.mu.Unlock()
 	defer func() {
 		c.mu.Lock()
 		delete(c.opened, number)
 		c.mu.Unlock()
-		log.Close()
+		client.Close()
 	}()
-	start, err := c.startOf(log.TopicID(c.program.Definition.Topic))
+	start, err := c.startOf(client.TopicID(c.program.Definition.Topic))
 	if err != nil {
 		return err
 	}
-	w := &worker{c: c, log: log, start: start, topic: c.program.Definition.Topic, ready: map[int32]uint64{}, refused: map[place]*events.Unusable{}}
+	w := &worker{c: c, client: client, start: start, topic: c.program.Definition.Topic, ready: map[int32]uint64{}, refused: map[place]*events.Unusable{}}
 	return w.run(ctx)
 }
 
@@ -125,7 +125,7 @@ func (c *consumer) startOf(id string) (schedulerworker.Start, error) {
 }
 
 // open joins the group of the intake.
-func (c *consumer) open(ctx context.Context, number int) (Log, error) {
+func (c *consumer) open(ctx context.Context, number int) (Client, error) {
 	cfg, d := &c.s.cfg, c.program.Definition
 	partitions, exists, err := cfg.Admin.TopicPartitions(ctx, d.Topic)
 	switch {
@@ -199,7 +199,7 @@ type place struct {
 // worker is one goroutine. It owns all fields.
 type worker struct {
 	c      *consumer
-	log    Log
+	client Client
 	topic  string
 	start  schedulerworker.Start
 	paused bool
@@ -226,7 +226,7 @@ func (w *worker) runOnce(ctx context.Context) error {
 		return err
 	}
 	w.updatePause()
-	records, err := w.log.Poll(ctx)
+	records, err := w.client.Poll(ctx)
 	if err != nil || len(records) == 0 {
 		return err
 	}
@@ -235,7 +235,7 @@ func (w *worker) runOnce(ctx context.Context) error {
 		return w.awaitSchemas(ctx, err)
 	}
 	w.unavailable = 0
-	committed, err := w.log.Commit(ctx, w.out)
+	committed, err := w.client.Commit(ctx, w.out)
 	var refused *schedulerworker.ProduceError
 	switch {
 	case errors.As(err, &refused) && refused.Permanent() && refused.Topic != w.c.s.cfg.Kafka.Namespace.Deadletters() && kafka.IsTooLarge(refused):
@@ -252,7 +252,7 @@ func (w *worker) runOnce(ctx context.Context) error {
 
 // awaitSchemas gives the records back, and waits before they are polled again.
 func (w *worker) awaitSchemas(ctx context.Context, why error) error {
-	if err := w.log.Abort(ctx); err != nil {
+	if err := w.client.Abort(ctx); err != nil {
 		return err
 	}
 	if w.unavailable++; w.unavailable == 1 || w.unavailable%alertAfter == 0 {
@@ -268,7 +268,7 @@ func (w *worker) awaitSchemas(ctx context.Context, why error) error {
 
 // reconcile gives newly assigned partitions their positions.
 func (w *worker) reconcile(ctx context.Context) error {
-	owned := w.log.Assigned()
+	owned := w.client.Assigned()
 	for p := range w.ready {
 		if _, still := owned[p]; !still {
 			delete(w.ready, p)
@@ -278,14 +278,14 @@ func (w *worker) reconcile(ctx context.Context) error {
 		if w.ready[p] == number {
 			continue
 		}
-		placed, err := w.log.PlaceStart(ctx, p, w.start)
+		placed, err := w.client.PlaceStart(ctx, p, w.start)
 		if err != nil {
 			return err
 		}
 		if placed {
 			w.c.s.cfg.Log.Info("intake starts to read a partition", "intake", w.c.program.Definition.Name, "topic", w.topic, "partition", p, "start", w.c.program.Definition.Start)
 		}
-		w.log.Resume(p, inboxgate.PausedForRestore)
+		w.client.Resume(p, inboxgate.PausedForRestore)
 		w.ready[p] = number
 	}
 	return nil
@@ -297,16 +297,16 @@ func (w *worker) updatePause() {
 		return
 	}
 	if w.paused = paused; paused {
-		w.log.Pause(inboxgate.AllPartitions, w.topic, inboxgate.PausedForAdmission, time.Time{})
+		w.client.Pause(inboxgate.AllPartitions, w.topic, inboxgate.PausedForAdmission, time.Time{})
 	} else {
-		w.log.Resume(inboxgate.AllPartitions, inboxgate.PausedForAdmission, w.topic)
+		w.client.Resume(inboxgate.AllPartitions, inboxgate.PausedForAdmission, w.topic)
 	}
 }
 
 // mapAll maps records. It fails if the schema registry can't be asked.
 func (w *worker) mapAll(ctx context.Context, records []events.Record) (out []events.Record, n Counts, err error) {
 	out = w.out[:0]
-	id, program := w.log.TopicID(w.topic), w.c.program
+	id, program := w.client.TopicID(w.topic), w.c.program
 	for i := range records {
 		r := &records[i]
 		if why := w.refused[place{r.Partition, r.Offset}]; why != nil {
