@@ -2,7 +2,6 @@ package waybill
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -39,7 +38,7 @@ func (c *Client) Signal(ctx context.Context, task, name string, o SignalOptions)
 	s := &events.Signal{Task: task, Name: name, ID: o.ID, Claimed: o.By}
 	if o.Data != nil {
 		var err error
-		if s.Data, err = json.Marshal(o.Data); err != nil {
+		if s.Data, err = events.EncodeJSON(o.Data); err != nil {
 			return fmt.Errorf("waybill: signal %q of task %q: %w", name, task, err)
 		}
 	}

@@ -1,8 +1,6 @@
 package waybill
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -58,13 +56,10 @@ func (o *Order) submission(ns events.Namespace, source string) (*logclient.Submi
 	s := &events.Submission{ID: o.ID, Workflow: o.Workflow, Version: o.Version, ReplyTo: o.ReplyTo,
 		Priority: o.Priority, Labels: o.Labels, CompleteBy: o.CompleteBy, Traceparent: o.Traceparent}
 	if o.Input != nil {
-		var b bytes.Buffer
-		e := json.NewEncoder(&b)
-		e.SetEscapeHTML(false) // HTML escapes would change the bytes of the input
-		if err := e.Encode(o.Input); err != nil {
+		var err error
+		if s.Input, err = events.EncodeJSON(o.Input); err != nil {
 			return nil, fmt.Errorf("input: %w", err)
 		}
-		s.Input = bytes.TrimSpace(b.Bytes())
 	}
 	return logclient.NewSubmission(ns, source, s)
 }

@@ -133,10 +133,10 @@ func TestSubmitRefusesAllOrNothing(t *testing.T) {
 				t.Errorf("got %v, want %q", err, want)
 			}
 		}
-		if err := c.Signal(t.Context(), "good", "approved", waybill.SignalOptions{Data: true, ID: "1", By: "alice"}); err != nil {
+		if err := c.Signal(t.Context(), "good", "approved", waybill.SignalOptions{Data: "<b>&", ID: "1", By: "alice"}); err != nil {
 			t.Fatal(err)
 		}
-		if rs := b.ReadTopic(t, ns.Inbox(events.Signals)); len(rs) != 1 || string(rs[0].Value) != `{"task":"good","name":"approved","id":"1","by_claimed":"alice","data":true}` {
+		if rs := b.ReadTopic(t, ns.Inbox(events.Signals)); len(rs) != 1 || string(rs[0].Value) != `{"task":"good","name":"approved","id":"1","by_claimed":"alice","data":"<b>&"}` {
 			t.Errorf("written: %d, the first %s", len(rs), rs[0].Value)
 		}
 		// No scheduler runs, and the error of Cancel says so.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -186,12 +187,14 @@ func TestBadOutputSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// A handler may return JSON. The reply has the same bytes as if encoding/json had encoded it. The handler may change
-// its buffer after it returned.
+// A handler may return JSON. The reply has the same bytes, without white space. The handler may change its buffer after
+// it returned.
 func TestOutputThatIsJSON(t *testing.T) {
 	for _, text := range []string{`{"ok":true}`, `[1,"a"]`, `"é"`, "\"\u2028\"", "\"\u2029\"", `"€"`, ` { "ok" : "a b" } `, `"<b>"`, `{"a":`, `1 2`, ``, "\"\xff\""} {
 		raw := json.RawMessage(text)
-		want, err := json.Marshal(raw)
+		var compact bytes.Buffer
+		err := json.Compact(&compact, raw)
+		want := compact.Bytes()
 		if len(raw) == 0 {
 			raw, want, err = nil, []byte("null"), nil
 		}
@@ -202,6 +205,23 @@ func TestOutputThatIsJSON(t *testing.T) {
 		if (got.fail == nil) != (err == nil && events.ValidJSON(want)) || got.fail == nil && string(got.output) != string(want) {
 			t.Errorf("%s: %s, %v; want %s, %v", text, got.output, got.fail, want, err)
 		}
+	}
+}
+
+// TestOutputsHaveNoHTMLEscapes checks that what a handler returns is as large in its reply as in the handler.
+func TestOutputsHaveNoHTMLEscapes(t *testing.T) {
+	html := strings.Repeat("<&>", 30_000)
+	for _, output := range []any{html, json.RawMessage(`"` + html + `"`), json.RawMessage(` "` + html + `" `)} {
+		if r := resultOf(output, nil); r.fail != nil || string(r.output) != `"`+html+`"` {
+			t.Errorf("%T: %d bytes, %v", output, len(r.output), r.fail)
+		}
+	}
+	if b, err := encodeProgress(html[:4000]); err != nil || string(b) != `"`+html[:4000]+`"` {
+		t.Errorf("progress: %d bytes, %v", len(b), err)
+	}
+	f := &Failure{Code: "x", Message: html[:1000], Details: json.RawMessage(`"` + html[:9000] + `"`)}
+	if b := f.errorObject(); len(b) > 10_100 || !bytes.Contains(b, f.Details) {
+		t.Errorf("an error of %d bytes", len(b))
 	}
 }
 

@@ -121,7 +121,7 @@ func (f *Failure) errorObject() json.RawMessage {
 }
 
 func encode(e *events.Error) json.RawMessage {
-	b, err := json.Marshal(e)
+	b, err := events.EncodeJSON(e)
 	if err != nil {
 		panic(fmt.Sprintf("agent: encode error object of %q: %v", e.Code, err)) // ValidJSON is stricter than Marshal
 	}
@@ -166,14 +166,10 @@ func resultOf(output any, err error) result {
 	return result{output: b}
 }
 
-// encodeOutput is json.Marshal. It copies raw JSON that Marshal would not change.
-func encodeOutput(output any) ([]byte, error) {
-	raw, ok := output.(json.RawMessage)
-	if ok && !bytes.ContainsAny(raw, " \t\r\n<>&") && bytes.IndexByte(raw, lineSeparator[0]) < 0 && events.ValidJSON(raw) {
+// encodeOutput is events.EncodeJSON. It copies raw JSON that EncodeJSON would not change.
+func encodeOutput(output any) (json.RawMessage, error) {
+	if raw, ok := output.(json.RawMessage); ok && !bytes.ContainsAny(raw, " \t\r\n") && events.ValidJSON(raw) {
 		return bytes.Clone(raw), nil
 	}
-	return json.Marshal(output)
+	return events.EncodeJSON(output)
 }
-
-// lineSeparator is escaped by json.Marshal, and so is the paragraph separator after it.
-const lineSeparator = "\u2028"

@@ -2,6 +2,7 @@ package events
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -179,6 +180,18 @@ func scanArray(data []byte, each func([]byte) error) error {
 		return err
 	}
 	return jsonscan.AtEnd(data, end)
+}
+
+// EncodeJSON is json.Marshal without HTML escapes. They would make each <, > and & six bytes long, so that values within
+// a bound exceed it.
+func EncodeJSON(v any) (json.RawMessage, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
 // ValidJSON reports whether data passes CheckJSON.

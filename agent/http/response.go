@@ -106,7 +106,7 @@ func addErrorBody(f *agent.Failure, w response) {
 		return
 	}
 	if !events.ValidJSON(body) {
-		f.Details, _ = json.Marshal(string(body)) // a string always encodes
+		f.Details, _ = events.EncodeJSON(string(body)) // a string always encodes
 		return
 	}
 	f.Details = body

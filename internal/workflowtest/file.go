@@ -358,7 +358,7 @@ func (r *reader) readReply(n ast.Node) (*Reply, int) {
 		r.fault(n, "a reply is one of completed, failed, rejected and silence", "write exactly one of them, such as {completed: {charge: ch-1}}")
 	}
 	if len(failure) > 0 {
-		reply.Body, _ = json.Marshal(failure) // of JSON values
+		reply.Body, _ = events.EncodeJSON(failure) // of JSON values
 	}
 	return reply, times
 }

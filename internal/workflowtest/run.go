@@ -389,6 +389,6 @@ func splitUndoOf(value json.RawMessage) (rest json.RawMessage, outcome string) {
 	var of struct{ Outcome string }
 	_ = json.Unmarshal(members["undo_of"], &of) // an operation may have an input of that name
 	delete(members, "undo_of")
-	rest, _ = json.Marshal(members) // of JSON values
+	rest, _ = events.EncodeJSON(members) // of JSON values
 	return rest, of.Outcome
 }
