@@ -148,15 +148,42 @@ func TestBackoffGrowsWithinItsBoundAndIsDerived(t *testing.T) {
 	}
 }
 
+// TestErrorObjectStaysWithinItsBounds checks that the scheduler keeps the code of each error, whatever its other parts are.
 func TestErrorObjectStaysWithinItsBounds(t *testing.T) {
+	text := func(s string, bytes int) string { return strings.Repeat(s, bytes/len(s)) }
+	for name, c := range map[string]struct {
+		f       Failure
+		details bool // are kept
+	}{
+		"small details":             {Failure{Message: "declined", Details: []byte(`"` + text("y", 10<<10) + `"`)}, true},
+		"details of 16 KiB":         {Failure{Message: "declined", Details: []byte(`"` + text("y", 16<<10-2) + `"`)}, false},
+		"details and message":       {Failure{Message: text("m", 4000), Details: []byte(`"` + text("y", 13<<10) + `"`)}, false},
+		"HTML in details":           {Failure{Message: "declined", Details: []byte(`"` + text("<br>", 15<<10) + `"`)}, true},
+		"HTML in the message":       {Failure{Message: text("<p>", 4000), Details: []byte(`"` + text("<br>", 11<<10) + `"`)}, true},
+		"a message of escapes":      {Failure{Message: text("\x01", 4000), Details: []byte(`{}`)}, false},
+		"a message above its bound": {Failure{Message: text("ä", 1<<20), Details: []byte(`"` + text("ä", 1<<20) + `"`)}, false},
+	} {
+		c.f.Code = "card_declined"
+		b := c.f.errorObject()
+		if len(b) > events.MaxErrorBytes || !events.ValidJSON(b) {
+			t.Errorf("%s: %d bytes, valid %v", name, len(b), events.ValidJSON(b))
+		}
+		if e := (&events.Reply{Body: b}).Failure(); e.Code != "card_declined" || e.Message == "" || !strings.HasPrefix(c.f.Message, e.Message) || len(e.Details) > 0 != c.details {
+			t.Errorf("%s: the scheduler keeps %s %.40q and %d bytes of details", name, e.Code, e.Message, len(e.Details))
+		}
+		r := &events.Reply{Outcome: events.Rejected, Body: b}
+		smaller, is := shrinkReply(r, &tooLargeError{1, 1}, false)
+		if e := smaller.Failure(); !is || e.Code != "card_declined" || !strings.Contains(e.Message, "shortened") {
+			t.Errorf("%s: shortened to %s %.40q", name, e.Code, e.Message)
+		}
+	}
 	long := strings.Repeat("ä", 1<<20)
 	f := &Failure{Code: long, Message: long, Details: []byte(`"` + long + `"`)}
-	b := f.errorObject()
-	if len(b) > codeBytesMax+messageBytesMax+detailsBytesMax+100 || !events.ValidJSON(b) {
-		t.Errorf("%d bytes, valid %v", len(b), events.ValidJSON(b))
+	if e := (&events.Reply{Body: f.errorObject()}).Failure(); e.Code != long[:codeBytesMax] {
+		t.Errorf("a long code becomes %q", e.Code)
 	}
 	f = &Failure{Code: "x", Details: []byte(`{"broken`)}
-	if b = f.errorObject(); string(b) != `{"code":"x","message":"x"}` {
+	if b := f.errorObject(); string(b) != `{"code":"x","message":"x"}` {
 		t.Errorf("%s", b)
 	}
 }

@@ -21,11 +21,11 @@ const (
 	CodeCircuitOpen = "circuit_open" // the downstream was not called, because it has been failing
 )
 
-// The bounds of an error object, in bytes. Longer codes and messages are cut, longer details are left out.
+// The bounds of the parts of an error object, in bytes before they are encoded. Longer ones are cut. The whole object is
+// bounded by events.MaxErrorBytes, encoded: see errorObject.
 const (
 	codeBytesMax    = 128
 	messageBytesMax = 4 << 10
-	detailsBytesMax = 16 << 10
 )
 
 // Failure is an error that says how Waybill handles it. Handlers usually get one from Rejected, Transient,
@@ -106,18 +106,24 @@ func failureOf(err error) *Failure {
 	return f
 }
 
-// errorObject encodes the error object of a reply within its bounds. It leaves out details that exceed them,
-// because a scheduler could not decode the reply.
+// errorObject encodes the error object of a reply within events.MaxErrorBytes. If it is larger, the details are left
+// out. If that isn't enough, the message is shortened: escapes can make it six times as long. The code is kept, because
+// workflows catch and retry by it. Details that a scheduler could not decode are left out, too.
 func (f *Failure) errorObject() json.RawMessage {
 	e := events.Error{Code: truncate(f.Code, codeBytesMax), Message: truncate(f.Error(), messageBytesMax)}
-	if len(f.Details) <= detailsBytesMax && events.ValidJSON(f.Details) {
+	if len(f.Details) <= events.MaxErrorBytes && events.ValidJSON(f.Details) {
 		e.Details = f.Details
-		if b := encode(&e); events.ValidJSON(b) {
+		if b := encode(&e); len(b) <= events.MaxErrorBytes && events.ValidJSON(b) { // the object nests them one level deeper
 			return b
 		}
-		e.Details = nil // the enclosing object nests them too deep
+		e.Details = nil
 	}
-	return encode(&e)
+	b := encode(&e)
+	for len(b) > events.MaxErrorBytes {
+		e.Message = truncate(e.Message, len(e.Message)/2)
+		b = encode(&e)
+	}
+	return b
 }
 
 func encode(e *events.Error) json.RawMessage {

@@ -601,29 +601,55 @@ func decodeReply(r *Record) (string, Input, error) {
 // MaxErrorBytes bounds an agent's error as it is stored.
 const MaxErrorBytes = 16 << 10
 
+// oversizedTextBytes bounds the message that is kept of an error above MaxErrorBytes.
+const oversizedTextBytes = 256
+
+// codeAgentError is the code of an agent's error that has none.
+const codeAgentError = "agent_error"
+
 // Failure returns the error of a reply with the outcome failed or rejected. An agent sends an object {"code",
 // "message", "details"}. Anything else is kept as details, under the code agent_error. If the body exceeds
-// MaxErrorBytes only its beginning is kept, as the message.
+// MaxErrorBytes, the code and the beginning of the message are kept. Without a message, the beginning of the body
+// becomes the message.
 func (r *Reply) Failure() *Error {
 	var e struct {
 		Code    string          `json:"code"`
 		Message string          `json:"message"`
 		Details json.RawMessage `json:"details"`
 	}
+	err := json.Unmarshal(r.Body, &e)
 	if len(r.Body) > MaxErrorBytes {
-		return &Error{Code: "agent_error", Message: fmt.Sprintf("%s... (%d bytes)", r.Body[:256], len(r.Body))}
+		if err != nil {
+			e.Code, e.Message = "", ""
+		}
+		return oversizedError(e.Code, e.Message, r.Body)
 	}
-	if err := json.Unmarshal(r.Body, &e); err != nil || e.Code == "" && e.Message == "" {
-		out := &Error{Code: "agent_error"}
+	if err != nil || e.Code == "" && e.Message == "" {
+		out := &Error{Code: codeAgentError}
 		if string(r.Body) != "null" {
 			out.Details = r.Body
 		}
 		return out
 	}
 	if e.Code == "" {
-		e.Code = "agent_error"
+		e.Code = codeAgentError
 	}
 	return &Error{Code: e.Code, Message: e.Message, Details: e.Details}
+}
+
+// oversizedError returns what is kept of an error above MaxErrorBytes.
+func oversizedError(code, message string, body json.RawMessage) *Error {
+	if code == "" || len(code) > MaxNameBytes {
+		code = codeAgentError
+	}
+	if message == "" {
+		message = string(body[:oversizedTextBytes])
+	}
+	if len(message) > oversizedTextBytes {
+		message = message[:oversizedTextBytes]
+	}
+	// The cut may be within a character.
+	return &Error{Code: code, Message: fmt.Sprintf("%s... (%d bytes)", strings.ToValidUTF8(message, ""), len(body))}
 }
 
 func decodeControl(r *Record) (string, Input, error) {
