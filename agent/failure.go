@@ -48,6 +48,8 @@ type Failure struct {
 // Error returns the message, or that of Err, or the code.
 func (f *Failure) Error() string {
 	switch {
+	case f == nil:
+		return CodeFailed
 	case f.Message != "":
 		return f.Message
 	case f.Err != nil:
@@ -57,7 +59,12 @@ func (f *Failure) Error() string {
 }
 
 // Unwrap returns Err.
-func (f *Failure) Unwrap() error { return f.Err }
+func (f *Failure) Unwrap() error {
+	if f == nil { // Go passes a nil *Failure as an error
+		return nil
+	}
+	return f.Err
+}
 
 // Rejected returns the error of a request that must not be tried again and had no effect. If the request
 // is delivered again, it must be rejected again. The step ends in error.
@@ -96,7 +103,11 @@ func annotate(err error, change func(*Failure)) error {
 func failureOf(err error) *Failure {
 	f := &Failure{Code: CodeFailed}
 	var inner *Failure
-	if errors.As(err, &inner) {
+	if errors.As(err, &inner) && inner == nil {
+		f.Message = "the handler returned a nil *Failure, which is an error without a value"
+		return f
+	}
+	if inner != nil {
 		*f = *inner
 	}
 	f.Message, f.Err = err.Error(), err
@@ -153,10 +164,14 @@ type result struct {
 // effect, because the work was done.
 func resultOf(output any, err error) result {
 	if err != nil {
-		if p, is := errors.AsType[*PendingError](err); is {
-			return result{pending: p}
+		p, is := errors.AsType[*PendingError](err)
+		if !is {
+			return result{fail: failureOf(err)}
 		}
-		return result{fail: failureOf(err)}
+		if p == nil {
+			return result{fail: &Failure{Code: CodeFailed, Message: "the handler returned a nil *PendingError, which is an error without a value"}}
+		}
+		return result{pending: pendingOf(p.Value, p.After)}
 	}
 	b, err := encodeOutput(output)
 	switch {

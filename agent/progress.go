@@ -61,6 +61,11 @@ func encodeProgress(value any) (json.RawMessage, error) {
 // ends meanwhile, another instance is called with the request. A value that Progress would refuse is reported as nil.
 // While 4,096 requests of an instance wait in this way, it starts no further ones.
 func Pending(value any, after time.Duration) error {
+	return pendingOf(value, after)
+}
+
+// pendingOf returns a PendingError whose value can be reported and whose wait is at least pendingMin.
+func pendingOf(value any, after time.Duration) *PendingError {
 	b, err := encodeProgress(value)
 	if err != nil {
 		b = json.RawMessage("null")
@@ -71,13 +76,13 @@ func Pending(value any, after time.Duration) error {
 // pendingMin is the least time until a pending request is called again.
 const pendingMin = 10 * time.Millisecond
 
-// PendingError is the error that Pending returns.
+// PendingError is the error that Pending returns. The package treats one that a handler made as Pending does.
 type PendingError struct {
-	Value json.RawMessage // one JSON value of at most events.MaxProgressBytes
+	Value json.RawMessage // one JSON value of at most events.MaxProgressBytes; empty: null
 	After time.Duration   // until the handler is called again
 }
 
-func (p *PendingError) Error() string { return "agent: the work is in progress" }
+func (*PendingError) Error() string { return "agent: the work is in progress" }
 
 // call is the context of a call of the handler.
 type call struct {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -400,4 +401,28 @@ func TestPendingEnds(t *testing.T) {
 			t.Errorf("%d dropped, %d abandoned, %q, %q", dropped.Load(), abandoned.Load(), s.outcome(testID(1)), s.outcome(testID(2)))
 		}
 	})
+}
+
+// TestPendingErrorOfAHandler checks that a PendingError that a handler made is treated as Pending's, and that a nil one,
+// which Go passes as an error, is a failure.
+func TestPendingErrorOfAHandler(t *testing.T) {
+	for _, c := range []struct {
+		p     PendingError
+		value string
+		after time.Duration
+	}{
+		{PendingError{}, "null", pendingMin},
+		{PendingError{Value: json.RawMessage(`{"a":1}`), After: time.Second}, `{"a":1}`, time.Second},
+		{PendingError{Value: json.RawMessage(`{`), After: -1}, "null", pendingMin},
+	} {
+		if r := resultOf(nil, fmt.Errorf("bank: %w", &c.p)); r.pending == nil || string(r.pending.Value) != c.value || r.pending.After != c.after {
+			t.Errorf("%+v: %+v", c.p, r.pending)
+		}
+	}
+	nothing, failure := (*PendingError)(nil), (*Failure)(nil)
+	for _, err := range []error{nothing, fmt.Errorf("bank: %w", nothing), failure} {
+		if r := resultOf("output", err); r.pending != nil || r.output != nil || r.fail == nil || r.fail.NoEffect || r.fail.Rejected || r.fail.Code != CodeFailed {
+			t.Errorf("%T: %+v", err, r)
+		}
+	}
 }
