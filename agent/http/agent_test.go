@@ -315,7 +315,7 @@ func TestRetryAfter(t *testing.T) {
 		h := http.Header{}
 		h.Set("Retry-After", c.value)
 		h.Set("Date", c.date)
-		if got := retryAfter(h, now); got != c.want {
+		if got, _ := retryAfter(h, now); got != c.want {
 			t.Errorf("Retry-After %q, Date %q: %v; want %v", c.value, c.date, got, c.want)
 		}
 	}

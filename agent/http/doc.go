@@ -32,8 +32,8 @@
 //	too large                  failed, effect unknown
 //	1xx as the last answer     failed, effect unknown
 //
-// After a 202 the agent posts the same request again, with the same Idempotency-Key, after Retry-After (2 s without one, and
-// at most two fifths of the heartbeat). It holds no connection and no slot in between. Another instance does the same if
+// After a 202 the agent posts the same request again, with the same Idempotency-Key, after Retry-After (2 s without a
+// valid one, and at most two fifths of the heartbeat). It holds no connection and no slot in between. Another instance does the same if
 // this one ends. See docs/adr/0039-http-services-are-polled.md.
 //
 // The scheduler doesn't undo a rejected step. So a service that returns another 4xx must not have done the work.

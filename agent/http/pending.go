@@ -9,7 +9,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// The times between the calls for work that goes on (202). pollEvery applies without a Retry-After. progressHeaderMax
+// The times between the calls for work that goes on (202). pollEvery applies without a Retry-After that can be read. progressHeaderMax
 // bounds the header with the last progress, in bytes: servers refuse requests with large headers.
 const (
 	pollEvery         = 2 * time.Second
@@ -20,9 +20,9 @@ const (
 // stillWorking converts a 202: the service has accepted the request and works on it. The same request is posted again
 // later. Each 202 is an answer of the service itself, so it is reported as progress.
 func (a *Agent) stillWorking(r agent.Request, w response) error {
-	after := pollEvery
-	if w.header.Get("Retry-After") != "" {
-		after = retryAfter(w.header, w.now)
+	after, ok := retryAfter(w.header, w.now)
+	if !ok {
+		after = pollEvery
 	}
 	if r.Heartbeat > 0 {
 		after = min(after, r.ProgressEvery())

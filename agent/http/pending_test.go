@@ -34,6 +34,11 @@ func TestStillWorking(t *testing.T) {
 		{"", "5", 0, "null", 5 * time.Second},
 		{"half", "0", 0, `{"body":"half"}`, 100 * time.Millisecond},
 		{"1", "60", 10 * time.Second, "1", 4 * time.Second},
+		{"1", "10s", 0, "1", 2 * time.Second}, // malformed: as without one
+		{"1", "-1", 0, "1", 2 * time.Second},
+		{"1", "2.5", 0, "1", 2 * time.Second},
+		{"1", " ", 0, "1", 2 * time.Second},
+		{"1", "Thu, 01 Jan 1970 00:00:00 GMT", 0, "1", 100 * time.Millisecond},
 		{"1", "1", 10 * time.Second, "1", time.Second},
 		{"1", "", 2500 * time.Millisecond, "1", time.Second},
 		{`"` + strings.Repeat("x", events.MaxProgressBytes) + `"`, "", 0, "null", 2 * time.Second},

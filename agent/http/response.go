@@ -68,7 +68,7 @@ func (a *Agent) interpret(r agent.Request, w response) (any, error) {
 		f.Message = fmt.Sprintf("%s answered %d, which is not a final status", r.Operation, w.status)
 	}
 	if f.Transient {
-		f.After = retryAfter(w.header, w.now)
+		f.After, _ = retryAfter(w.header, w.now)
 	}
 	return nil, f
 }
@@ -123,25 +123,26 @@ func addErrorBody(f *agent.Failure, w response) {
 }
 
 // retryAfter decodes Retry-After (RFC 9110, section 10.2.3): seconds, or a date. A date is relative to the response's
-// Date, so that the service's clock counts. Without a Date it is relative to now.
-func retryAfter(h http.Header, now time.Time) time.Duration {
+// Date, so that the service's clock counts. Without a Date it is relative to now. False: there is none, or it is
+// malformed; the backoff, or pollEvery, decides then.
+func retryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	v := strings.TrimSpace(h.Get("Retry-After"))
 	if v == "" {
-		return 0
+		return 0, false
 	}
 	if strings.Trim(v, "0123456789") == "" {
 		n, err := strconv.ParseInt(v, 10, 64)
 		if err != nil || n > int64(retryAfterMax/time.Second) {
-			return retryAfterMax
+			return retryAfterMax, true
 		}
-		return time.Duration(n) * time.Second
+		return time.Duration(n) * time.Second, true
 	}
 	at, err := http.ParseTime(v)
 	if err != nil {
-		return 0 // malformed: the backoff decides
+		return 0, false
 	}
 	if date, err := http.ParseTime(h.Get("Date")); err == nil {
 		now = date
 	}
-	return min(max(at.Sub(now), 0), retryAfterMax)
+	return min(max(at.Sub(now), 0), retryAfterMax), true
 }
