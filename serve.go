@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/waybill-run/waybill/agent"
+	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/agentsession"
 	"github.com/waybill-run/waybill/internal/kafka/brokerclock"
 )
@@ -55,7 +56,8 @@ var agentPattern = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,100}$`)
 // Serve creates no topics. It fails at once if the configuration is invalid, if no broker answers
 // (ErrUnreachable), or if the agent's request topic doesn't exist: `waybill workflow apply` creates it
 // with the first workflow that names the agent. Later it fails only if the group or the cluster refuses
-// the process. It retries transient errors.
+// the process, for a minute if its credentials or ACLs may still be changed. It retries transient errors, also those of
+// joining the group again after the health check failed.
 func Serve(ctx context.Context, cfg Config, agentName string, h agent.Handler, options ...ServeOption) error {
 	kcfg, err := cfg.kafkaConfig()
 	if err != nil {
@@ -90,7 +92,7 @@ func Serve(ctx context.Context, cfg Config, agentName string, h agent.Handler, o
 	a.Open = func(ctx context.Context) (agent.Session, error) {
 		m, err := agentsession.Open(ctx, session)
 		if err != nil {
-			return nil, err // not a nil *Session in an interface
+			return nil, kafka.FinalError(err) // not a nil *Session in an interface
 		}
 		return m, nil
 	}

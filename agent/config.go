@@ -73,8 +73,9 @@ type CircuitReporter interface {
 
 // Config says how an agent runs. Open and Source must be set.
 type Config struct {
-	// Open joins the agent's group. It is called again after the instance left the group because its
-	// health check failed, and after its topic was recreated.
+	// Open joins the agent's group. It is called again after the instance left the group because its health check
+	// failed, and after its topic was recreated; then until it succeeds. An error with a method Permanent() bool that
+	// returns true ends the run. One with Refused() bool does so if such errors last for a minute.
 	Open func(ctx context.Context) (Session, error)
 	// Namespace is where replies go; empty: events.DefaultNamespace.
 	Namespace events.Namespace

@@ -13,6 +13,8 @@ type Listener struct {
 	// health check or of the session, or context.Canceled.
 	Joined func()
 	Left   func(reason error)
+	// JoinFailed: the instance could not join the group again. It tries again after wait.
+	JoinFailed func(err error, wait time.Duration)
 	// Unhealthy: the health check failed; failures counts the consecutive ones.
 	Unhealthy func(err error, failures int)
 

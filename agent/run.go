@@ -16,6 +16,12 @@ const (
 	returnTimeout = time.Second
 	// closeTimeout bounds the last commit and leaving the group.
 	closeTimeout = 10 * time.Second
+	// The waits between tries to join the group again.
+	rejoinWaitMin = 100 * time.Millisecond
+	rejoinWaitMax = 5 * time.Second
+	// rejoinRefusedMax is how long refusals are retried when the instance joins again. Credentials and ACLs may be
+	// changed at run time.
+	rejoinRefusedMax = time.Minute
 )
 
 // runner is the part of a run that survives a membership.
@@ -25,14 +31,17 @@ type runner struct {
 	circuits *circuits
 	// checking receives the result of a health check that hasn't returned yet; nil: none is running.
 	checking chan error
+	joined   bool // the group was joined before
 }
 
 // Run serves requests with h until ctx is done, and returns nil then. From that moment it accepts no new
 // requests. It gives running handlers Config.Grace to finish, and leaves the group. Unfinished requests are
 // left to another instance: those that wait for another call or for a circuit, at once.
 //
-// Otherwise it returns an error: of the configuration, of joining, polling or leaving the group, or about
-// handlers that did not return. While the health check fails, Run stays out of the group and doesn't return.
+// Otherwise it returns an error: of the configuration, of joining the group for the first time, of polling or leaving it,
+// or about handlers that did not return. While the health check fails, Run stays out of the group and doesn't return. To
+// join the group again, Run calls Config.Open until it succeeds, with backoff. It gives up if the error is permanent, or
+// if the cluster refuses the instance for a minute.
 func Run(ctx context.Context, cfg Config, h Handler) error {
 	if err := cfg.applyDefaults(); err != nil {
 		return err
@@ -85,12 +94,9 @@ func (r *runner) downstreamOf(q Request) (name string, fail *Failure) {
 // joinAndServe joins the group and serves until ctx is done, the session fails or the health check does.
 // Only a failed session is an error.
 func (r *runner) joinAndServe(ctx context.Context) error {
-	session, err := r.cfg.Open(ctx)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
-		return fmt.Errorf("agent: join the group: %w", err)
+	session, err := r.join(ctx)
+	if session == nil {
+		return err
 	}
 	handling, cancelHandlers := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancelHandlers()
@@ -115,12 +121,62 @@ func (r *runner) joinAndServe(ctx context.Context) error {
 	running := m.drain(cancelHandlers)
 	cancelSends()
 	left := m.leave()
-	if isRecreated(pollErr) {
+	reason := context.Cause(polling)
+	switch {
+	case isRecreated(pollErr):
 		pollErr, left = nil, nil // the old topic takes no commits; the next session reads the new one
+	case pollErr == nil && ctx.Err() == nil:
+		reason, left = errors.Join(reason, left), nil // the next session repeats what wasn't committed
 	}
 	err = errors.Join(pollErr, stillRunningError(running), left)
-	r.cfg.Listener.Left(context.Cause(polling))
+	r.cfg.Listener.Left(reason)
 	return err
+}
+
+// join opens a session. If the group was joined before, it tries again after errors that aren't final. The session and
+// the error are nil if ctx is done.
+func (r *runner) join(ctx context.Context) (Session, error) {
+	var refusedSince time.Time
+	for wait := rejoinWaitMin; ; wait = min(2*wait, rejoinWaitMax) {
+		session, err := r.cfg.Open(ctx)
+		if err == nil {
+			r.joined = true
+			return session, nil
+		}
+		if ctx.Err() != nil {
+			return nil, nil
+		}
+		err = fmt.Errorf("agent: join the group: %w", err)
+		switch {
+		case !isRefused(err):
+			refusedSince = time.Time{}
+		case refusedSince.IsZero():
+			refusedSince = time.Now()
+		}
+		if !r.joined || isPermanent(err) || !refusedSince.IsZero() && time.Since(refusedSince) > rejoinRefusedMax {
+			return nil, err
+		}
+		r.cfg.Listener.JoinFailed(err, wait)
+		t := time.NewTimer(wait)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return nil, nil
+		}
+	}
+}
+
+// isRefused reports whether the cluster doesn't permit what an instance needs, such as by its ACLs.
+func isRefused(err error) bool {
+	var e interface{ Refused() bool }
+	return errors.As(err, &e) && e.Refused()
+}
+
+// isPermanent reports whether another try can't succeed.
+func isPermanent(err error) bool {
+	var e interface{ Permanent() bool }
+	return errors.As(err, &e) && e.Permanent()
 }
 
 // watchHealth calls stop after Health.Failures consecutive failures.

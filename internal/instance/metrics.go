@@ -458,6 +458,9 @@ func (n *Instance) agentListener(name string) agent.Listener {
 			n.metrics.health.markLeft("agent." + name)
 			log.Info("left the group", "reason", reason)
 		},
+		JoinFailed: func(err error, wait time.Duration) {
+			log.Log(context.Background(), failureLevel(err, slog.LevelWarn), "can't join the group again", "error", err, "retry_after", wait)
+		},
 		Unhealthy:  func(err error, failures int) { log.Warn("agent is unhealthy", "failures", failures, "error", err) },
 		Finished:   func(_ agent.Request, o events.Outcome, _ time.Duration) { count(string(o)) },
 		Progressed: func(agent.Request) { count("progress") },

@@ -401,7 +401,7 @@ func (n *Instance) StartAgent(ctx context.Context, name string, concurrency int,
 					Topic: n.Kafka.Namespace.Requests(name), InstanceID: n.memberID("agent." + name), LeaveOnClose: n.leaveOnClose, SessionTimeout: n.config.Session, FetchMaxWait: n.config.FetchMaxWait,
 					Listener: n.sessionListener("agent." + name)})
 				if err != nil {
-					return nil, err
+					return nil, kafka.FinalError(err)
 				}
 				return wrapped(n.config.Seams.Sessions, agent.Session(s)), nil
 			},
