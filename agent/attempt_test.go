@@ -92,7 +92,7 @@ func TestAfterCall(t *testing.T) {
 				if i > 0 && n.action != actWait {
 					t.Fatalf("call %d follows %q", i+1, describe(n))
 				}
-				a, n = a.afterCall(resultOf(map[string]int{"a": 1}, err), t0, false)
+				a, n = a.afterCall(resultOf(Do, map[string]int{"a": 1}, err), t0, false)
 			}
 			if got := describe(n); got != c.want {
 				t.Errorf("%s; want %s", got, c.want)
@@ -106,7 +106,7 @@ func TestFinishedCallIsRepliedWhileLeaving(t *testing.T) {
 		err  error
 		want string
 	}{{nil, "completed"}, {Rejected("x", "y"), "rejected"}, {errors.New("cut short"), "leave"}, {Transient(errors.New("cut short")), "leave"}, {Pending(1, time.Second), "leave"}} {
-		if _, n := newTestAttempt(time.Minute).afterCall(resultOf(nil, c.err), t0, true); describe(n) != c.want {
+		if _, n := newTestAttempt(time.Minute).afterCall(resultOf(Do, nil, c.err), t0, true); describe(n) != c.want {
 			t.Errorf("%v: %s; want %s", c.err, describe(n), c.want)
 		}
 	}
@@ -131,7 +131,7 @@ func TestRefusedWaitsOnlyIfACallStillFits(t *testing.T) {
 	if _, n := again.circuitOpen(5*time.Second, "bank", t0.Add(6*time.Second)); describe(n) != "failed none after 5s" {
 		t.Errorf("refused twice, and never called: %s", describe(n))
 	}
-	a, _ := newTestAttempt(6*time.Second).afterCall(resultOf(nil, Transient(errors.New("boom"))), t0, false)
+	a, _ := newTestAttempt(6*time.Second).afterCall(resultOf(Do, nil, Transient(errors.New("boom"))), t0, false)
 	if _, n := a.circuitOpen(time.Minute, "bank", t0); describe(n) != "failed unknown after 1m0s" {
 		t.Errorf("an open circuit forgot the effect of the call before it: %s", describe(n))
 	}
@@ -193,7 +193,7 @@ func TestOutputThatCannotBeRepliedHadAnEffect(t *testing.T) {
 		CodeBadOutput:       func() {},
 		events.CodeTooLarge: strings.Repeat("x", events.MaxReplyBytes),
 	} {
-		_, n := newTestAttempt(time.Minute).afterCall(resultOf(out, nil), t0, false)
+		_, n := newTestAttempt(time.Minute).afterCall(resultOf(Do, out, nil), t0, false)
 		if describe(n) != "failed unknown" || !strings.Contains(string(n.reply.Body), code) {
 			t.Errorf("%s: %s %s", code, describe(n), n.reply.Body)
 		}
@@ -208,7 +208,7 @@ func TestBadOutputSaysWhatIsWrong(t *testing.T) {
 		`{"x":["\ud83d"]}`: "half of a surrogate pair",
 		strings.Repeat("[", 2*events.MaxJSONDepth) + strings.Repeat("]", 2*events.MaxJSONDepth): "deeper",
 	} {
-		if r := resultOf(json.RawMessage(out), nil); r.fail == nil || !strings.Contains(r.fail.Message, want) {
+		if r := resultOf(Do, json.RawMessage(out), nil); r.fail == nil || !strings.Contains(r.fail.Message, want) {
 			t.Errorf("%.20q: %v, want it to say %q", out, r.fail, want)
 		}
 	}
@@ -225,7 +225,7 @@ func TestOutputThatIsJSON(t *testing.T) {
 		if len(raw) == 0 {
 			raw, want, err = nil, []byte("null"), nil
 		}
-		got := resultOf(raw, nil)
+		got := resultOf(Do, raw, nil)
 		for i := range raw {
 			raw[i] = 'x'
 		}
@@ -239,7 +239,7 @@ func TestOutputThatIsJSON(t *testing.T) {
 func TestOutputsHaveNoHTMLEscapes(t *testing.T) {
 	html := strings.Repeat("<&>", 30_000)
 	for _, output := range []any{html, json.RawMessage(`"` + html + `"`), json.RawMessage(` "` + html + `" `)} {
-		if r := resultOf(output, nil); r.fail != nil || string(r.output) != `"`+html+`"` {
+		if r := resultOf(Do, output, nil); r.fail != nil || string(r.output) != `"`+html+`"` {
 			t.Errorf("%T: %d bytes, %v", output, len(r.output), r.fail)
 		}
 	}

@@ -219,6 +219,10 @@ func (t *execution) call(now time.Time) (n decision, wake <-chan struct{}, overr
 		return decision{action: actDrop}, nil, nil
 	}
 	a := t.attempt
+	if t.malformed != nil {
+		t.attempt, n = a.afterCall(result{fail: t.malformed}, now, false)
+		return n, nil, nil
+	}
 	t.loop.End()
 	name, fail := t.downstreamOf(*a.req)
 	t.loop.Begin()
@@ -340,7 +344,8 @@ func (m *membership) callHandler(ctx context.Context, r Request, returned chan<-
 		}
 		returned <- res
 	}()
-	res = resultOf(m.handler.Handle(ctx, r))
+	output, err := m.handler.Handle(ctx, r)
+	res = resultOf(r.Kind, output, err)
 	survived = true
 }
 

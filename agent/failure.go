@@ -15,7 +15,7 @@ import (
 const (
 	CodeFailed      = "failed"       // any error without a code
 	CodePanic       = "panic"        // the handler panicked
-	CodeBadInput    = "bad_input"    // the input can't be decoded
+	CodeBadInput    = "bad_input"    // the input, or the value of the request, can't be decoded
 	CodeBadOutput   = "bad_output"   // the output isn't JSON
 	CodePending     = "pending"      // the work went on (Pending) when the attempt had to be answered
 	CodeCircuitOpen = "circuit_open" // the downstream was not called, because it has been failing
@@ -160,9 +160,9 @@ type result struct {
 	pending *PendingError
 }
 
-// resultOf converts what a handler returned. An output that can't be replied is a failure with unknown
+// resultOf converts what a handler returned for a run of kind k. An output that can't be replied is a failure with unknown
 // effect, because the work was done.
-func resultOf(output any, err error) result {
+func resultOf(k events.Kind, output any, err error) result {
 	if err != nil {
 		p, is := errors.AsType[*PendingError](err)
 		if !is {
@@ -181,7 +181,7 @@ func resultOf(output any, err error) result {
 		return result{fail: &Failure{Code: events.CodeTooLarge, Neutral: true,
 			Message: fmt.Sprintf("output: %d bytes; a reply takes at most %d", len(b), events.MaxReplyBytes)}}
 	}
-	if err := events.CheckJSON(b); err != nil {
+	if err := events.CheckReplyJSON(k, b); err != nil {
 		return result{fail: &Failure{Code: CodeBadOutput, Message: "output: " + err.Error(), Neutral: true}}
 	}
 	return result{output: b}

@@ -113,19 +113,31 @@ func (r Request) LastProgress(v any) error {
 	return json.Unmarshal(r.Progress, v)
 }
 
-// newRequest decodes a record of a request topic.
+// valueError is the error of a request whose headers can be used and whose value can't.
+type valueError struct{ err error }
+
+func (e *valueError) Error() string { return e.err.Error() }
+func (e *valueError) Unwrap() error { return e.err }
+
+// failure is the reply to such a request. The handler isn't called.
+func (e *valueError) failure() *Failure {
+	return &Failure{Code: CodeBadInput, Message: "the request can't be read: " + e.Error(), NoEffect: true, Neutral: true}
+}
+
+// newRequest decodes a record of a request topic. With a valueError the request is complete except for UndoOf and
+// CheckOf.
 func newRequest(rec *events.Record) (Request, error) {
 	q, err := events.DecodeRequest(rec)
 	if err != nil {
 		return Request{}, err
 	}
-	if !events.ValidJSON(q.Value) {
-		return Request{}, errors.New("the request's value is not JSON in UTF-8")
-	}
 	r := Request{
 		ID: events.RequestID(q.Task, q.Ref), Task: q.Task, Step: q.Ref.Step, Kind: q.Ref.Kind, Attempt: q.Ref.Attempt,
 		Operation: q.Operation, IdempotencyKey: q.IdempotencyKey, CompleteBy: q.CompleteBy,
 		Input: q.Value, Traceparent: q.Traceparent, Heartbeat: q.Heartbeat, Progress: q.Progress, token: q.Token,
+	}
+	if err := events.CheckRequestJSON(q.Value); err != nil {
+		return r, &valueError{fmt.Errorf("its value: %w", err)}
 	}
 	switch r.Kind {
 	case Undo:
@@ -134,7 +146,10 @@ func newRequest(rec *events.Record) (Request, error) {
 		r.CheckOf, err = checkOf(q.Value)
 	case Do:
 	}
-	return r, err
+	if err != nil {
+		return r, &valueError{err}
+	}
+	return r, nil
 }
 
 func checkOf(value json.RawMessage) (*events.CheckOf, error) {

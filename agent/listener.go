@@ -42,7 +42,8 @@ type Listener struct {
 	// SendFailed: a reply was not acknowledged. It is sent again until complete-by, unless it is too
 	// large.
 	SendFailed func(r Request, err error)
-	// Malformed: a record could not be decoded as a request and was skipped.
+	// Malformed: a record could not be decoded as a request and was skipped. If only its value can't be used, it is
+	// replied as failed, with CodeBadInput.
 	Malformed func(rec events.Record, err error)
 	// CircuitChanged: a downstream's circuit changed its state: CircuitClosed, CircuitOpen or
 	// CircuitHalfOpen.

@@ -23,6 +23,8 @@ type job struct {
 	at       position
 	req      Request
 	appended time.Time // by the broker, its clock
+	// malformed is the reply if the value of the request can't be used; nil: the handler is called.
+	malformed *Failure
 }
 
 // membership is a session in the group, and the bounded pool of workers for its requests.
@@ -88,10 +90,15 @@ func (m *membership) pollLoop(ctx context.Context) error {
 func (m *membership) accept(rec *events.Record) {
 	at := position{rec.Partition, rec.Offset}
 	req, err := newRequest(rec)
+	var malformed *Failure
 	if err != nil {
 		m.cfg.Listener.Malformed(*rec, err)
-		m.session.Done(at.partition, at.offset)
-		return
+		bad, is := errors.AsType[*valueError](err)
+		if !is { // nobody waits for a reply, or it isn't known who does
+			m.session.Done(at.partition, at.offset)
+			return
+		}
+		malformed = bad.failure()
 	}
 	m.mu.Lock()
 	defer m.unlock()
@@ -99,7 +106,7 @@ func (m *membership) accept(rec *events.Record) {
 		return // delivered again after a rebalance; the worker that has it calls Done
 	}
 	m.requests[at] = struct{}{}
-	j := job{at, req, rec.Time}
+	j := job{at, req, rec.Time, malformed}
 	if m.mayStart() {
 		m.startJob(j)
 		return

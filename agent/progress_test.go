@@ -415,13 +415,13 @@ func TestPendingErrorOfAHandler(t *testing.T) {
 		{PendingError{Value: json.RawMessage(`{"a":1}`), After: time.Second}, `{"a":1}`, time.Second},
 		{PendingError{Value: json.RawMessage(`{`), After: -1}, "null", pendingMin},
 	} {
-		if r := resultOf(nil, fmt.Errorf("bank: %w", &c.p)); r.pending == nil || string(r.pending.Value) != c.value || r.pending.After != c.after {
+		if r := resultOf(Do, nil, fmt.Errorf("bank: %w", &c.p)); r.pending == nil || string(r.pending.Value) != c.value || r.pending.After != c.after {
 			t.Errorf("%+v: %+v", c.p, r.pending)
 		}
 	}
 	nothing, failure := (*PendingError)(nil), (*Failure)(nil)
 	for _, err := range []error{nothing, fmt.Errorf("bank: %w", nothing), failure} {
-		if r := resultOf("output", err); r.pending != nil || r.output != nil || r.fail == nil || r.fail.NoEffect || r.fail.Rejected || r.fail.Code != CodeFailed {
+		if r := resultOf(Do, "output", err); r.pending != nil || r.output != nil || r.fail == nil || r.fail.NoEffect || r.fail.Rejected || r.fail.Code != CodeFailed {
 			t.Errorf("%T: %+v", err, r)
 		}
 	}

@@ -79,7 +79,7 @@ func FuzzFailure(f *testing.F) {
 	f.Fuzz(func(t *testing.T, code, message string, details []byte, flags uint8) {
 		a := newTestAttempt(time.Minute)
 		fail := &Failure{Code: code, Message: message, Details: details, Rejected: flags&1 != 0, NoEffect: flags&2 != 0}
-		_, n := a.afterCall(resultOf(nil, fail), t0, false)
+		_, n := a.afterCall(resultOf(Do, nil, fail), t0, false)
 		got := asRead(t, n.reply)
 		var e struct{ Code string }
 		if err := json.Unmarshal(got.Body, &e); err != nil || e.Code == "" && code != "" && utf8.ValidString(code) {
@@ -88,7 +88,7 @@ func FuzzFailure(f *testing.F) {
 		if fail.Rejected != (got.Outcome == events.Rejected) || !fail.Rejected && fail.NoEffect != (got.Effect == events.EffectNone) {
 			t.Fatalf("the failure %+v is told as %s with effect %s", fail, got.Outcome, got.Effect)
 		}
-		if _, n := a.afterCall(resultOf(json.RawMessage(details), nil), t0, false); n.action == actReply {
+		if _, n := a.afterCall(resultOf(Do, json.RawMessage(details), nil), t0, false); n.action == actReply {
 			if got := asRead(t, n.reply); got.Outcome == events.Completed && !json.Valid(details) {
 				t.Fatalf("%q is replied as the output %s", details, got.Body)
 			}
@@ -150,7 +150,7 @@ func FuzzAttempt(f *testing.F) {
 // callResult returns how a call ends, and whether its effect is then unknown.
 func callResult(b byte) (r result, mayHave bool) {
 	if b&7 == 0 {
-		return resultOf(map[string]int{"n": int(b)}, nil), false
+		return resultOf(Do, map[string]int{"n": int(b)}, nil), false
 	}
 	fail := &Failure{Code: "c", Rejected: b&1 != 0, NoEffect: b&2 != 0, Transient: b&4 != 0, After: time.Duration(b>>3) * 100 * time.Millisecond}
 	return result{fail: fail}, !fail.Rejected && !fail.NoEffect

@@ -592,7 +592,7 @@ func decodeReply(r *Record) (string, Input, error) {
 	if rep.Item = itemOf(r); rep.Outcome == Failed {
 		rep.RetryAfter = parseRetryAfter(r.header(HeaderRetryAfter))
 	}
-	if err := CheckJSON(r.Value); err != nil {
+	if err := CheckReplyJSON(ref.Kind, r.Value); err != nil {
 		return "", nil, unusable(ReasonBadJSON, "the reply's value: %v", err)
 	}
 	return task, rep, nil

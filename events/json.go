@@ -199,12 +199,36 @@ func ValidJSON(data []byte) bool { return CheckJSON(data) == nil }
 
 // CheckJSON returns why data isn't one JSON value that all decoders read alike: in UTF-8, no deeper than MaxJSONDepth,
 // without half a surrogate pair, and without two members of one name in an object.
-func CheckJSON(data []byte) error {
+func CheckJSON(data []byte) error { return checkJSON(data, 0) }
+
+// requestLevels are the levels that undo_of or check_of adds to an input and an output. checkLevels is the level that the
+// answer to a check adds to an output.
+const (
+	requestLevels = 2
+	checkLevels   = 1
+)
+
+// CheckRequestJSON is CheckJSON for the value of a request. It may nest two levels deeper than the input and the output
+// that undo_of and check_of contain.
+func CheckRequestJSON(data []byte) error { return checkJSON(data, requestLevels) }
+
+// CheckReplyJSON is CheckJSON for the value of a reply to a run of this kind. The answer to a check may nest one level
+// deeper than the output that it contains.
+func CheckReplyJSON(k Kind, data []byte) error {
+	if k == Check {
+		return checkJSON(data, checkLevels)
+	}
+	return CheckJSON(data)
+}
+
+// checkJSON is CheckJSON for a value that may nest some levels deeper, since Waybill's own format encloses JSON from
+// outside.
+func checkJSON(data []byte, levels int) error {
 	if !utf8.Valid(data) {
 		return notUTF8(data)
 	}
 	var names jsonscan.NameCheck
-	end, err := jsonscan.SkipValue(data, jsonscan.SkipSpace(data, 0), untrustedLevel, &names)
+	end, err := jsonscan.SkipValue(data, jsonscan.SkipSpace(data, 0), untrustedLevel-levels, &names)
 	if err != nil {
 		return err
 	}

@@ -222,6 +222,10 @@ func TestDeepestInput(t *testing.T) {
 	if _, err := DecodeTask(task.Encode()); err != nil {
 		t.Errorf("stored form: %v", err)
 	}
+	note := (&Notification{Task: "t", Status: string(StateProcessed), Output: deepest, Error: &Error{Code: "x", Details: deepest}}).Record("ns.", "s", "to", "1")
+	if _, err := DecodeNotification(&note); err != nil {
+		t.Errorf("notification: %v", err)
+	}
 	for _, f := range []Fact{&AttemptCompleted{Kind: Do, Step: "s0", Attempt: 1, Output: deepest},
 		&AttemptFailed{Kind: Do, Step: "s0", Attempt: 1, Error: &Error{Code: "x", Details: deepest}}} {
 		e := &Event{Task: "t", Seq: 2, At: epochStart, Fact: f}

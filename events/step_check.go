@@ -193,7 +193,7 @@ func CheckAnswer(became Became, output json.RawMessage) json.RawMessage {
 // Became reads the answer to a check. If it can't be used, err says why, and the result is unknown.
 func (r *Reply) Became() (became Became, output json.RawMessage, err *Error) {
 	var a checkAnswer
-	if why := decodeUntrusted(r.Body, &a, 0); why != nil {
+	if why := decodeUntrusted(r.Body, &a, -checkLevels); why != nil {
 		return BecameUnknown, nil, &Error{Code: CodeBadCheck, Message: "the answer to a check is an object with outcome: " + why.Error()}
 	}
 	switch a.outcome {
