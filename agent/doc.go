@@ -17,7 +17,9 @@
 //   - No reply is sent at or after complete-by. The clock is read right before each send, whose context is
 //     done at complete-by.
 //   - A request's offset is committed only after its reply was acknowledged, or its attempt was ended by complete-by or
-//     by a silence of a whole heartbeat. If the process dies before, another instance gets the request.
+//     by a silence of a whole heartbeat. If the process dies before, another instance gets the request. There are two
+//     exceptions, which a Listener reports. A record without the headers of a request is skipped (Malformed). A reply
+//     that the topic refuses even after it was shortened is dropped (SendFailed, Dropped); its attempt expires.
 //   - At most Config.Concurrency handlers run at once, including those that ignore their context.
 //   - A rejection means that the attempt had no effect. If an earlier call of the same attempt may have had one,
 //     the rejection is replied as failed with unknown effect, so that the scheduler can undo it.
