@@ -63,7 +63,10 @@ def reporter(producer, topic, key, headers, left, heartbeat):
             raise Over()
         if now - sent >= (heartbeat * 0.4 or 10):
             sent = now
-            producer.produce(topic, json.dumps(value), key, headers=headers, on_delivery=delivered)
+            try:
+                producer.produce(topic, json.dumps(value), key, headers=headers, on_delivery=delivered)
+            except (BufferError, KafkaException) as why:  # the next report says more
+                print("progress not sent: %s" % why, file=sys.stderr)
             producer.poll(0)
     return report
 
@@ -92,8 +95,12 @@ def reply(producer, topic, key, headers, body, left):
     """Sends until acknowledged. When the time is over it takes back what was not sent."""
     acknowledged = []
     while not acknowledged and left() > 0:
-        producer.produce(topic, json.dumps(body), key, headers=headers,
-                         on_delivery=lambda err, _: err or acknowledged.append(True))
+        try:
+            producer.produce(topic, json.dumps(body), key, headers=headers,
+                             on_delivery=lambda err, _: err or acknowledged.append(True))
+        except (BufferError, KafkaException) as why:  # the queue is full, or the reply is too large
+            print("reply not sent: %s" % why, file=sys.stderr)
+            time.sleep(0.1)
         if producer.flush(max(left(), 0)) > 0:
             producer.purge()
 
