@@ -445,10 +445,14 @@ func snapshotSamples() []sample {
 	reporting := &Chunk{Tasks: [][]byte{busy.Encode()}}
 	last := &Snapshot{Format: SnapshotFormat, Next: 1742, Until: 1750, State: PartitionState{Epoch: 3, Owner: "scheduler-0", At: instantOf(14), Reflected: [Inboxes]int64{17, 18, 19, 20, 21}, TopicIDs: sampleTopicIDs},
 		Tasks: 1, IDs: IDSum("order-7"), Open: Chunks{From: 3, To: 8, Sum: 1 << 40}, Finished: Chunks{To: 12, Sum: 5}, FinishedTasks: 2, OpenBytes: 5000}
+	later := *last
+	over := &later
+	over.UntilAt = instantOf(15)
 	part := &Chunk{Part: SplitParts(held.ID, held.Encode(), 600)[1], Tasks: [][]byte{}}
 	chunk := func(r *Record) (any, error) { return DecodeChunk(r.Value) }
 	return []sample{
 		{name: TypeSnapshot, record: last.Record(sampleNS, "scheduler-0", 3), want: last, decode: func(r *Record) (any, error) { return DecodeSnapshot(r) }, inbox: Inboxes},
+		{name: TypeSnapshot + ".until_at", record: over.Record(sampleNS, "scheduler-0", 3), want: over, decode: func(r *Record) (any, error) { return DecodeSnapshot(r) }, inbox: Inboxes},
 		{name: TypeSnapshotChunk + ".open", record: ChunkRecord(sampleNS, "scheduler-0", 3, ChunkKey(ChunkOpen, 7), open.Encode()), want: open, decode: chunk, inbox: Inboxes},
 		{name: TypeSnapshotChunk + ".progress", record: ChunkRecord(sampleNS, "scheduler-0", 3, ChunkKey(ChunkOpen, 8), reporting.Encode()), want: reporting, decode: chunk, inbox: Inboxes},
 		{name: TypeSnapshotChunk + ".signals", record: ChunkRecord(sampleNS, "scheduler-0", 3, ChunkKey(ChunkOpen, 8), (&Chunk{Tasks: [][]byte{signalled.Encode()}}).Encode()),

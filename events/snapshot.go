@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/waybill-run/waybill/internal/jsonscan"
 )
@@ -43,6 +44,9 @@ type Snapshot struct {
 	Next   int64 // offset of the events topic from which to continue reading
 	Until  int64 // no task reflects an event at or past it
 	State  PartitionState
+	// UntilAt is the instant of the event before Until, as State.At is of the event before Next; zero if Until is Next,
+	// or unknown. A log without these two events is another one.
+	UntilAt time.Time
 	// Tasks is the number of open tasks as of Next. IDs is the sum of their IDSums, modulo 2^64. The chunks must match
 	// both.
 	Tasks int
@@ -60,6 +64,7 @@ func (s *Snapshot) fields(c *codec) {
 	c.int("format", &s.Format)
 	c.int64("next", &s.Next)
 	c.int64("until", &s.Until)
+	c.time("until_at", &s.UntilAt)
 	state := &s.State
 	optional(c, "partition", &state, func(c *codec, p *PartitionState) { p.fields(c) })
 	s.State = *state

@@ -30,7 +30,7 @@
 //
 //	from := v.SnapshotBase(found, true)       // what the topic holds; read the log from there
 //	...
-//	why := v.SnapshotReached(end)             // changes count from here on
+//	why, foreign := v.SnapshotReached(end)    // changes count from here on
 //	rs, err := v.Snapshot(source, eventBytes) // often none; to be written with the events
 //	v.SnapshotWritten()                       // if that was committed, before Accept
 //

@@ -77,6 +77,9 @@ type snapshots struct {
 	// awaited is true while the base is not below the store's offset. Changes are counted from the base's offset on.
 	awaited  bool
 	mismatch bool // the base has different tasks than the store had at its offset
+	// unseen are the events by which the base is recognized as of this log, as far as they weren't read, in order.
+	unseen  []eventID
+	foreign string // why the base isn't of this log; empty: nothing was found
 	// full is true if the changes since the base are unknown, so a scan of the store writes everything again. scanning
 	// is true once a transaction with a part of the scan was committed. cursor is the last finished task of the scan;
 	// empty: none. The scan leaves out tasks that finished after scanFrom, since they are in ended.
@@ -109,9 +112,26 @@ type pass struct {
 	drop    []string // keys of chunks that the snapshot makes obsolete
 }
 
-// SnapshotBase sets the partition's last snapshot on the topic; nil: none. Changes are counted from its offset on, so
-// records must be applied from the returned offset on. That may be below Tasks.Next. If good is false the next snapshot
-// is a full one.
+// eventID identifies an event in a log. at is its instant; zero: unknown.
+type eventID struct {
+	offset int64
+	at     time.Time
+}
+
+// lastEvents returns the last events that the tasks of a snapshot reflect: the one before Next and the one before Until.
+func lastEvents(m *events.Snapshot) (last []eventID) {
+	if m.Next > 0 && !m.State.At.IsZero() {
+		last = append(last, eventID{m.Next - 1, m.State.At})
+	}
+	if m.Until > m.Next {
+		last = append(last, eventID{m.Until - 1, m.UntilAt})
+	}
+	return last
+}
+
+// SnapshotBase sets the partition's last snapshot on the topic; nil: none. Changes are counted from its offset on. The
+// log must have the events that it reflects. So records must be applied from the returned offset on, which may be below
+// Tasks.Next. If good is false the next snapshot is a full one.
 func (v *Tasks) SnapshotBase(m *events.Snapshot, good bool) (from int64) {
 	s := &v.snap
 	s.reset(m)
@@ -120,12 +140,43 @@ func (v *Tasks) SnapshotBase(m *events.Snapshot, good bool) (from int64) {
 		v.creditLog(v.next)
 		return v.next
 	}
-	if m.Next >= v.next {
-		s.awaited = true
-		return v.next
+	s.unseen = lastEvents(m)
+	if s.awaited = m.Next >= v.next; !s.awaited {
+		v.open.each(v.open.inSnapshot) // some aren't in the base; an end of such a task is harmless
 	}
-	v.open.each(v.open.inSnapshot) // some aren't in the base; an end of such a task is harmless
-	return m.Next
+	from = min(m.Next, v.next)
+	if len(s.unseen) > 0 {
+		from = min(from, s.unseen[0].offset)
+	}
+	return from
+}
+
+// checkBase checks a record against the events that the base reflects. Offsets and numbers of tasks don't identify a
+// log: if it was recreated or lost its end, it may have grown past the base's offset since.
+func (v *Tasks) checkBase(r *events.Record) {
+	s := &v.snap
+	for len(s.unseen) > 0 && r.Offset >= s.unseen[0].offset {
+		want := s.unseen[0]
+		s.unseen = s.unseen[1:]
+		if r.Offset > want.offset {
+			v.refuseBase(fmt.Sprintf("it reflects an event at offset %d, and the log has none there", want.offset))
+			return
+		}
+		e, err := events.DecodeEnvelope(r)
+		if err == nil && !want.at.IsZero() && !e.At.Equal(want.at) {
+			v.refuseBase(fmt.Sprintf("it reflects the event at offset %d of %s, and the log has one of %s there",
+				want.offset, want.at.Format(events.TimeLayout), e.At.Format(events.TimeLayout)))
+			return
+		}
+	}
+}
+
+// refuseBase records why the base isn't of this log. The next snapshot is a full one.
+func (v *Tasks) refuseBase(why string) {
+	s := &v.snap
+	s.foreign, s.unseen, s.awaited = why, nil, false
+	v.restartFull()
+	v.creditLog(v.next)
 }
 
 // reset sets the base and clears everything else; nil: no base.
@@ -144,27 +195,30 @@ func (v *Tasks) creditLog(next int64) {
 	v.snap.credit = next * assumedEventBytes / int64(v.s.o.Snapshots.Share)
 }
 
-// SnapshotReached must be called when the log was read to its end. why is set if the snapshot doesn't fit this log: it
-// reflects events that the log lacks, or has different tasks than the store. Then it must not be restored from.
-func (v *Tasks) SnapshotReached(next int64) (why string) {
+// SnapshotReached must be called when the log was read to its end. why is set if the snapshot must not be restored from:
+// it reflects events that the log lacks, or has different tasks than the store. foreign is set in the first case. Then
+// the store isn't in doubt, since its own last event was compared with the log.
+func (v *Tasks) SnapshotReached(next int64) (why string, foreign bool) {
 	s := &v.snap
 	v.reach(next)
 	if v.loader != nil {
 		v.loader.forgot = v.state.Forgot
 	}
-	switch {
-	case v.until > next:
-		why = fmt.Sprintf("it holds tasks as of offset %d, and the log ends at %d", v.until, next)
-	case v.lacksLast:
-		why = fmt.Sprintf("it holds tasks as of the event at offset %d, and the log has none there", v.until-1)
+	switch n := len(s.unseen); {
+	case n > 0 && s.unseen[n-1].offset >= next:
+		v.refuseBase(fmt.Sprintf("it reflects events up to offset %d, and the log ends at %d", s.unseen[n-1].offset, next))
+	case n > 0:
+		v.refuseBase(fmt.Sprintf("it reflects an event at offset %d, and the log has none there", s.unseen[0].offset))
 	case s.awaited:
-		why = fmt.Sprintf("it is of offset %d, and the log ends at %d", s.base.Next, next)
-		s.awaited, s.full = false, true
-		v.creditLog(next)
-	case s.mismatch:
-		why = fmt.Sprintf("at offset %d it holds other tasks than the log comes to", s.base.Next)
+		v.refuseBase(fmt.Sprintf("it is of offset %d, and the log ends at %d", s.base.Next, next))
 	}
-	return why
+	switch {
+	case s.foreign != "":
+		return s.foreign, true
+	case s.mismatch:
+		return fmt.Sprintf("at offset %d it holds other tasks than the log comes to", s.base.Next), false
+	}
+	return "", false
 }
 
 // reach begins to count changes once the view has read the log up to the base's offset. It compares the store with the
@@ -373,7 +427,9 @@ func (v *Tasks) continuePass(w *chunkWriter) {
 		})
 		return
 	}
-	m.Until = v.next
+	if m.Until = v.next; m.Until > m.Next {
+		m.UntilAt = v.state.At
+	}
 	w.meta(&m, p.drop)
 	written := w.bytes - before
 	s.pending = append(s.pending, func() {

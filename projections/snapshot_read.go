@@ -112,9 +112,11 @@ func (v *Tasks) LoadSnapshot(r *events.SnapshotReader) (load func(context.Contex
 	}
 	v.wipe(true)
 	v.next, v.until, v.state, v.loading = m.Next, m.Until, m.State, true
-	v.lacksLast = m.Until > m.Next      // if they are equal, ExpectLastEvent checks the last event
 	v.recent.markAllDirty(neverFlushed) // until FinishLoad
 	v.snap.reset(m)
+	if last := lastEvents(m); m.Until > m.Next { // ExpectLastEvent checks the event before Next
+		v.snap.unseen = last[len(last)-1:]
+	}
 	batch := make([]snapshotTask, 0, loadTasks)
 	for _, id := range slices.Sorted(maps.Keys(tasks)) { // sorted, so that equal snapshots give equal stores
 		t := tasks[id]
@@ -175,7 +177,7 @@ func (v *Tasks) wipe(loading bool) {
 		}
 	})
 	v.open, v.finished, v.changed, v.bytes = newOpenTasks(), map[string]*entry{}, nil, 0
-	v.until, v.lacksLast, v.loading, v.loaded = 0, false, false, false
+	v.until, v.loading, v.loaded = 0, false, false
 	v.kept, v.savedKept, v.loader, v.deletedUntil = 0, 0, nil, time.Time{}
 	v.snap = snapshots{}
 }

@@ -49,8 +49,6 @@ type Tasks struct {
 	loading bool    // finished tasks of a snapshot are being written to Pebble
 	loaded  bool    // they have been written, and the next Save records that
 	until   int64   // tasks may reflect events up to here: see events.Snapshot.Until
-	// lacksLast: the last event that the snapshot's tasks reflect hasn't been read. Its offset is until-1.
-	lacksLast bool
 }
 
 // entry is a task in memory.
@@ -177,17 +175,16 @@ func (v *Tasks) EndLookups() {
 // stops its task (Stopped) and is no error. An error means that the partition can't continue:
 // epochs fall, or the log is another one. Apply retains nothing of the record.
 func (v *Tasks) Apply(r *events.Record) error {
-	switch ok, err := v.accepts(r); {
-	case err != nil:
+	ok, err := v.accepts(r)
+	if err != nil {
 		return err
-	case !ok:
+	}
+	v.checkBase(r)
+	if !ok {
 		v.mark(r)
 		return nil
 	}
 	v.reach(r.Offset)
-	if r.Offset == v.until-1 {
-		v.lacksLast = false
-	}
 	v.snap.read(len(r.Value), v.s.o.Snapshots.Share)
 	e, err := v.decode(r)
 	if e != nil {

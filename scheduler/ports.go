@@ -114,9 +114,10 @@ type Snapshots interface {
 	SnapshotWritten()
 	// SnapshotBase sets the snapshot that the topic has (nil: none) and whether the next one may continue it. It
 	// returns the offset to apply events from. SnapshotReached must be called once events were applied to the end of
-	// the log. why is the reason why the snapshot doesn't belong to this log.
+	// the log. why is the reason why the snapshot must not be used. foreign says that it is of another log; otherwise
+	// the store may be faulty, too.
 	SnapshotBase(m *events.Snapshot, good bool) (from int64)
-	SnapshotReached(next int64) (why string)
+	SnapshotReached(next int64) (why string, foreign bool)
 	// LoadSnapshot replaces the store's content. load loads the finished tasks, concurrently with the owner; FinishLoad
 	// must be called after it. If the error wraps events.ErrSnapshot, the snapshot can't be used and nothing was
 	// changed.

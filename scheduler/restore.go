@@ -261,18 +261,18 @@ func (b *restoration) fromNearest(ctx context.Context) error {
 	if b.from = FromDisk; b.tasks.Next() == 0 {
 		b.from = FromLog
 	}
-	why, err := b.fromLog(ctx)
+	why, foreign, err := b.fromLog(ctx)
 	if why == "" || err != nil {
 		return err
 	}
 	b.refuseSnapshot(errors.New(why))
-	if b.from == FromLog {
+	if b.from == FromLog || foreign {
 		return nil
 	}
 	// Either the store or the snapshot is wrong. Only the log is trusted.
 	b.tasks.Wipe()
 	b.from = FromLog
-	_, err = b.fromLog(ctx)
+	_, _, err = b.fromLog(ctx)
 	return err
 }
 
@@ -338,7 +338,7 @@ func (b *restoration) fromSnapshot(ctx context.Context) (done bool, err error) {
 	if taken {
 		var next int64
 		if next, err = b.read(ctx, b.tasks.ExpectLastEvent()); err == nil {
-			why := b.tasks.SnapshotReached(next)
+			why, _ := b.tasks.SnapshotReached(next)
 			if why == "" {
 				b.from, b.loadFinished = FromSnapshot, load
 				return true, nil
@@ -384,18 +384,19 @@ func (b *restoration) takeSnapshot(ctx context.Context) (load func(context.Conte
 // maxOffset is the number of offsets to read that covers any topic.
 const maxOffset = 1 << 62
 
-// fromLog reads the log from the store's position, or from the snapshot's if that is earlier. why is the reason why the
-// snapshot doesn't belong to this log; empty: it does.
-func (b *restoration) fromLog(ctx context.Context) (why string, err error) {
+// fromLog reads the log from the store's position, or from the snapshot's if that is earlier. why and
+// foreign are those of SnapshotReached.
+func (b *restoration) fromLog(ctx context.Context) (why string, foreign bool, err error) {
 	from := b.tasks.ExpectLastEvent()
 	if b.snapshotKnown {
 		from = min(from, b.tasks.SnapshotBase(b.snapshot, b.snapshotUsable))
 	}
 	next, err := b.read(ctx, from)
 	if err != nil || !b.snapshotKnown {
-		return "", err
+		return "", false, err
 	}
-	return b.tasks.SnapshotReached(next), nil
+	why, foreign = b.tasks.SnapshotReached(next)
+	return why, foreign, nil
 }
 
 func (b *restoration) read(ctx context.Context, from int64) (next int64, err error) {

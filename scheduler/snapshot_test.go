@@ -23,21 +23,29 @@ type told struct {
 	failed  []error
 }
 
-// snapshots makes snapshots frequent, and starts with an empty disk.
+// snapshots writes snapshots by some options, and starts with an empty disk.
 func (s *site) snapshots(o projections.SnapshotOptions) *told {
 	s.t.Helper()
+	w, closeDisk := s.snapshotsOn(vfs.NewMem(), o)
+	s.t.Cleanup(closeDisk)
+	return w
+}
+
+// snapshotsOn is snapshots with a disk.
+func (s *site) snapshotsOn(disk vfs.FS, o projections.SnapshotOptions) (w *told, closeDisk func()) {
+	s.t.Helper()
 	store, err := projections.Open("tasks", projections.Identity{ClusterID: "c", Namespace: ns, Partitions: s.cfg.Partitions, View: projections.ViewTasks},
-		projections.Options{FS: vfs.NewMem(), Snapshots: o})
+		projections.Options{FS: disk, Snapshots: o})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.t.Cleanup(func() {
+	closeDisk = func() {
 		if err := store.Close(); err != nil {
 			s.t.Error(err)
 		}
-	})
+	}
 	s.cfg.Tasks = func(p int32) (Tasks, error) { return store.Tasks(p) }
-	w := &told{}
+	w = &told{}
 	l := s.cfg.Listener
 	l.Restored = func(_ int32, from Source, _ time.Duration) { w.from = append(w.from, from) }
 	l.FinishedLoaded = func(p int32, _ time.Duration) { w.loaded = append(w.loaded, p) }
@@ -47,7 +55,7 @@ func (s *site) snapshots(o projections.SnapshotOptions) *told {
 		w.refused = append(w.refused, why)
 	}
 	l.SnapshotFailed = func(_ int32, why error) { w.failed = append(w.failed, why) }
-	return w
+	return w, closeDisk
 }
 
 // often are options for a snapshot with nearly every transaction.
@@ -259,6 +267,59 @@ func TestStoreOfAnotherLog(t *testing.T) {
 	if got := s.digest(l, 0); got != want {
 		t.Errorf("the digest is %s, of the log alone it is %s", got, want)
 	}
+}
+
+// TestSnapshotOfARecreatedLogIsNoBase recreates all topics except that of the snapshots. Their snapshot is refused at the
+// first start. It isn't the base of new snapshots either after a restart with a disk, when the log has grown past it.
+// Otherwise a later owner with an empty disk would lack the tasks of this log, and know those of the earlier one.
+func TestSnapshotOfARecreatedLogIsNoBase(t *testing.T) {
+	s := newSite(t, 1)
+	s.snapshots(often)
+	w := s.worker(s.cluster.join(0))
+	for i := range 8 {
+		s.process(w, fmt.Sprintf("old-%d", i))
+	}
+	w.close(func() {})
+	for topic := range s.cluster.logs {
+		if topic != ns.Snapshots() {
+			s.cluster.recreate(topic)
+		}
+	}
+	s.clock.pass(time.Hour)
+	disk := vfs.NewMem()
+	first, closeDisk := s.snapshotsOn(disk, projections.SnapshotOptions{}) // the next snapshot isn't due yet
+	w = s.worker(s.cluster.join(0))
+	for i := range 30 {
+		s.process(w, fmt.Sprintf("new-%d", i))
+	}
+	w.close(func() {})
+	closeDisk()
+	if len(first.refused) != 1 {
+		t.Errorf("the first start refuses %v", first.refused)
+	}
+
+	restarted, closeDisk := s.snapshotsOn(disk, often)
+	w = s.worker(s.cluster.join(0))
+	for i := range 30 {
+		s.process(w, fmt.Sprintf("more-%d", i))
+	}
+	want := s.digest(w, 0)
+	w.close(func() {})
+	closeDisk()
+	if !slices.Equal(restarted.from, []Source{FromDisk}) {
+		t.Errorf("the restart is from %v", restarted.from)
+	}
+
+	taken := s.snapshots(often)
+	w = s.worker(s.cluster.join(0))
+	s.until(w, "the finished tasks are loaded", func() bool { return len(taken.loaded) > 0 })
+	if got := s.digest(w, 0); got != want || len(taken.refused) > 0 {
+		t.Errorf("after a takeover the digest is %s, was %s; refused %v", got, want, taken.refused)
+	}
+	s.submit("w", "new-0") // again
+	s.process(w, "old-3")
+	s.lived("new-0", "old-3")
+	w.close(func() {})
 }
 
 // dropsStore restores a partition whose store is ahead of the log, and expects the digest of the log.

@@ -182,8 +182,8 @@ func (s *Supervisor) boundedLook(ctx context.Context, look func(context.Context)
 	return err
 }
 
-// checkSnapshotInLog checks a snapshot against the log: the log has the last event that the snapshot reflects, with
-// the same time, and reaches as far as the snapshot.
+// checkSnapshotInLog checks a snapshot against the log: the log has the last events that the snapshot reflects, with the
+// same times.
 func (s *Supervisor) checkSnapshotInLog(ctx context.Context, p int32, m *events.Snapshot) error {
 	last, _, err := s.firstEvent(ctx, p, m.Next-1)
 	if err != nil {
@@ -197,10 +197,15 @@ func (s *Supervisor) checkSnapshotInLog(ctx context.Context, p int32, m *events.
 		return nil
 	}
 	last, end, err := s.firstEvent(ctx, p, m.Until-1)
-	if err == nil && (last == nil || last.offset != m.Until-1) {
-		err = fmt.Errorf("%w: it reflects events up to offset %d, but the log, which ends at %d, has no event right before that", events.ErrSnapshot, m.Until, end)
+	switch {
+	case err != nil:
+		return err
+	case last == nil || last.offset != m.Until-1:
+		return fmt.Errorf("%w: it reflects events up to offset %d, but the log, which ends at %d, has no event right before that", events.ErrSnapshot, m.Until, end)
+	case !m.UntilAt.IsZero() && !last.at.IsZero() && !last.at.Equal(m.UntilAt):
+		return fmt.Errorf("%w: the event before offset %d, of %s, differs in this log", events.ErrSnapshot, m.Until, m.UntilAt.Format(events.TimeLayout))
 	}
-	return err
+	return nil
 }
 
 // eventPosition is an event's offset and time.
