@@ -48,6 +48,10 @@ const (
 	// scanReadBytesMax bounds the finished tasks that a scan reads in one transaction, in bytes. It exceeds what one
 	// transaction finishes. Otherwise a scan might never pass the tasks that finished since it began.
 	scanReadBytesMax = 4 << 20
+	// endedAtScanMax bounds the ids of tasks that finished at the instant at which a scan began. There are more only if
+	// the partition's time stands still for long, since it was ahead of the owner's clock. The others may be written
+	// twice, and then the number of ended tasks is too high.
+	endedAtScanMax = 100_000
 	// All open tasks are written again once there are at least rewriteChunks chunks of them, whose size exceeds
 	// rewriteFactor times the size of the open tasks.
 	rewriteChunks = 8
@@ -82,10 +86,12 @@ type snapshots struct {
 	foreign string // why the base isn't of this log; empty: nothing was found
 	// full is true if the changes since the base are unknown, so a scan of the store writes everything again. scanning
 	// is true once a transaction with a part of the scan was committed. cursor is the last finished task of the scan;
-	// empty: none. The scan leaves out tasks that finished after scanFrom, since they are in ended.
+	// empty: none. The scan leaves out tasks that finished after it began, since they are in ended: those after
+	// scanFrom, and those of endedAtScan, which finished at that same instant.
 	full, scanning bool
 	cursor         string
 	scanFrom       time.Time
+	endedAtScan    map[string]struct{}
 
 	// Open tasks that differ from the base are listed in Tasks.open.
 	changedBytes int
@@ -291,12 +297,23 @@ func (v *Tasks) ended(id string, encoded []byte, held bool) {
 	}
 }
 
+// excludeFromScan records that a scan must leave out a task that ends at the instant at which the scan began.
+func (s *snapshots) excludeFromScan(t *events.Task) {
+	if !s.scanning || !t.UpdatedAt.Equal(s.scanFrom) || len(s.endedAtScan) >= endedAtScanMax {
+		return
+	}
+	if s.endedAtScan == nil {
+		s.endedAtScan = map[string]struct{}{}
+	}
+	s.endedAtScan[t.ID] = struct{}{}
+}
+
 // restartFull discards the counted changes, so the next snapshot is a full one. A pass or scan that is under way is
 // abandoned, since it needs those changes.
 func (v *Tasks) restartFull() {
 	s := &v.snap
 	v.open.unlist()
-	s.full, s.scanning, s.cursor, s.pass = true, false, "", nil
+	s.full, s.scanning, s.cursor, s.endedAtScan, s.pass = true, false, "", nil, nil
 	s.changedBytes, s.removed, s.ended, s.endedBytes = 0, nil, nil, 0
 	clear(s.marked)
 }
@@ -399,7 +416,7 @@ func (v *Tasks) beginPass() {
 	slices.Sort(p.todo) // in the order of Pebble's keys
 	v.open.unlist()
 	s.changedBytes, s.removed = 0, nil
-	s.eventBytes, s.full, s.scanning, s.pass = 0, false, false, p
+	s.eventBytes, s.full, s.scanning, s.endedAtScan, s.pass = 0, false, false, nil, p
 	clear(s.marked)
 }
 
@@ -539,7 +556,6 @@ func (v *Tasks) scan(w *chunkWriter) {
 	}
 	tasks, last, more := v.nextFinished(w.most)
 	if len(tasks) == 0 && !more {
-		v.kept = max(v.kept, s.finishedN)
 		v.beginPass()
 		v.continuePass(w)
 		return
@@ -558,7 +574,7 @@ func (v *Tasks) scan(w *chunkWriter) {
 }
 
 // nextFinished reads the next finished tasks of a scan. It returns them, the last id that was read, and whether there
-// are more. It leaves out tasks that finished after scanFrom, since those are written from memory. So the scan ends,
+// are more. It leaves out tasks that finished after the scan began, since those are written from memory. So the scan ends,
 // however many tasks finish meanwhile.
 func (v *Tasks) nextFinished(most int) (tasks [][]byte, last string, more bool) {
 	s := &v.snap
@@ -580,7 +596,7 @@ func (v *Tasks) nextFinished(most int) (tasks [][]byte, last string, more bool) 
 		if t.Forgotten(v.state.Forgot) {
 			continue
 		}
-		if !t.UpdatedAt.After(s.scanFrom) {
+		if _, later := s.endedAtScan[t.ID]; !later && !t.UpdatedAt.After(s.scanFrom) {
 			tasks = append(tasks, t.Encode())
 			size += len(tasks[len(tasks)-1]) + 4
 		}

@@ -196,3 +196,43 @@ func TestForgetWithinAScanLosesNothing(t *testing.T) {
 		b.isTheRebuild(t)
 	}
 }
+
+// TestTasksThatEndAtTheInstantOfAScan lets tasks end at the instant at which a scan began: the partition's time stands
+// still while it is ahead of its owner's clock. Each is written once, so the next owner counts as many ended tasks as
+// there are.
+func TestTasksThatEndAtTheInstantOfAScan(t *testing.T) {
+	b := newBounded(t, 1, 300, 40)
+	still := func(tasks int) {
+		at := b.h.at
+		for range tasks {
+			b.h.at = at.Add(-time.Millisecond) // heavy adds it
+			size := 0
+			rs := b.h.heavy(b.id(), 100)
+			for i := range rs {
+				size += len(rs[i].Value)
+			}
+			written, err := b.view.Snapshot("test", size)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.view.SnapshotWritten()
+			b.topic = append(b.topic, written...)
+			live(t, b.view, rs, len(rs))
+			b.log = append(b.log, rs...)
+			b.view.Save()
+		}
+	}
+	still(40)
+	b.untilWhole(t, 300, 1, 100)
+	if rows, _ := b.view.Stored(); b.view.Kept() != rows {
+		t.Errorf("the owner counts %d ended tasks, and has %d", b.view.Kept(), rows)
+	}
+	s := openTiny(t, vfs.NewMem(), paceChunk)
+	defer closeStore(t, s)
+	v := tasksOf(t, s)
+	defer v.Close()
+	fromSnapshot(t, v, b.topic, b.log)
+	if rows, _ := v.Stored(); v.Kept() != rows {
+		t.Errorf("the next owner counts %d ended tasks, and has %d", v.Kept(), rows)
+	}
+}

@@ -295,6 +295,7 @@ func (v *Tasks) setFinished(en *entry, t *events.Task) {
 	v.finished[t.ID] = en
 	en.task, en.encoded = t, t.Encode()
 	en.bytes = len(en.encoded)
+	v.snap.excludeFromScan(t)
 	v.ended(t.ID, en.encoded, en.snapshot)
 }
 
