@@ -360,17 +360,23 @@ func (c *call) selectTargets(b *consoleapi.BatchCommand, o *batch.Order) ([]batc
 	return targets, a, nil
 }
 
-// namedTargets returns the named tasks. Those that don't exist are added to what is left out.
+// namedTargets returns the named tasks, as of the end of the log. Those that don't exist are added to what is left out.
 func (c *call) namedTargets(ids []string, a *consoleapi.BatchAnswer) (listed []batch.Target, err error) {
-	seen := map[string]bool{}
+	var unique []string
+	seen, partitions := map[string]bool{}, map[int32]bool{}
 	for _, id := range ids {
 		if err := events.CheckTaskID(id); err != nil {
 			return nil, badRequest("task %v", err)
 		}
-		if seen[id] {
-			continue
+		if !seen[id] {
+			seen[id], partitions[events.Partition([]byte(id), c.cfg.Partitions)] = true, true
+			unique = append(unique, id)
 		}
-		seen[id] = true
+	}
+	if err := c.awaitEnds(slices.Sorted(maps.Keys(partitions))); err != nil {
+		return nil, err
+	}
+	for _, id := range unique {
 		p := events.Partition([]byte(id), c.cfg.Partitions)
 		found, begun := c.cfg.Index.Find(p, id)
 		switch {

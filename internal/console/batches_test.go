@@ -13,6 +13,8 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/batch"
 	"github.com/waybill-run/waybill/internal/consoleapi"
+	"github.com/waybill-run/waybill/internal/suite"
+	"github.com/waybill-run/waybill/projections"
 )
 
 // recordedBatches keeps the batches of a recording. Nobody sends their commands.
@@ -193,5 +195,54 @@ func TestHostileBatches(t *testing.T) {
 		if strings.ContainsAny(b.ID, "\x00\r\n") || !slices.Contains([]string{consoleapi.BatchRunning}, b.State) {
 			t.Errorf("%+v", b)
 		}
+	}
+}
+
+// TestNamedBatchOfAnIncompletePartition checks that a batch that names tasks doesn't leave out a task because the console
+// hasn't read its partition to the end: the order gets 503, and no batch is created. Other partitions don't matter.
+func TestNamedBatchOfAnIncompletePartition(t *testing.T) {
+	w := newRecording(t)
+	held := w.some(t, events.StateError).ID
+	p := events.Partition([]byte(held), w.partitions)
+	other := ""
+	for id, task := range w.tasks {
+		if task.State == events.StateError && events.Partition([]byte(id), w.partitions) != p {
+			other = id
+		}
+	}
+	w.found = func(f *projections.Found) { // its last events aren't read
+		if f.Summary != nil && f.Summary.ID == held {
+			*f = projections.Found{Next: f.Next}
+		}
+	}
+	others := slices.DeleteFunc([]int32{0, 1, 2, 3}, func(q int32) bool { return q == p })
+	for name, set := range map[string]struct {
+		why  string
+		read []int32
+		set  func(*recording)
+	}{
+		"restoring":   {consoleapi.Restoring, nil, func(w *recording) { w.restoring = map[int32]int64{p: 1 << 30} }},
+		"not started": {consoleapi.Restoring, others, func(*recording) {}},
+		"no leader":   {consoleapi.NoLeader, nil, func(w *recording) { w.leaderless = []int32{p} }},
+		"behind":      {consoleapi.Behind, nil, func(w *recording) { w.more, w.moreIn = 5, &p }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if set.why == consoleapi.Behind {
+				suite.NeedAll(t, "seconds of waiting on the machine's own clock")
+			}
+			w.restoring, w.leaderless, w.more = nil, nil, 0
+			set.set(w)
+			s := w.console(t, nil, set.read...)
+			for _, preview := range []bool{false, true} {
+				r := ask(t, s, http.MethodPost, api+"/batches", fmt.Sprintf(`{"id":"b-1","command":"resubmit","tasks":[%q,%q],"reason":"x","preview":%v}`, other, held, preview))
+				got := problem(t, r, http.StatusServiceUnavailable)
+				if got.Type != problemTypes+"incomplete" || len(got.Incomplete) != 1 || got.Incomplete[0].Partition != p || got.Incomplete[0].Why != set.why {
+					t.Errorf("preview %v: %s", preview, r.body)
+				}
+			}
+			if a := order(t, s, fmt.Sprintf(`{"id":"b-1","command":"resubmit","tasks":[%q],"reason":"x"}`, other), http.StatusCreated); a.Selected != 1 {
+				t.Errorf("a task of another partition: %+v", a)
+			}
+		})
 	}
 }

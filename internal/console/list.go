@@ -140,6 +140,27 @@ func (c *call) awaitOffsets(ctx context.Context, asked listOffsets) (progress ma
 	return progress, leaderless, c.cfg.Index.Flush(ctx, startedPartitions(progress)...)
 }
 
+// awaitEnds waits until the index has all that some partitions hold now, so that Find reflects it. It fails with the
+// problem incomplete if one of them can't be read that far.
+func (c *call) awaitEnds(ps []int32) error {
+	ends, err := c.ends()
+	if err != nil {
+		return err
+	}
+	for _, p := range ps {
+		if !contains(ends, p) {
+			return c.incompleteError(c.withoutLeader(c.cfg.Index.Progress(), p))
+		}
+		if err := c.awaitOffset(c.r.Context(), p, ends[p]); err != nil {
+			return err
+		}
+		if at := c.cfg.Index.Progress()[p]; at.Restoring {
+			return c.incompleteError(consoleapi.Incomplete{Partition: p, Why: consoleapi.Restoring, Restored: at.Restored()})
+		}
+	}
+	return nil
+}
+
 // awaitOffset waits until a partition was applied up to an offset. It fails if the partition isn't being read yet.
 func (c *call) awaitOffset(ctx context.Context, p int32, offset int64) error {
 	if !contains(c.cfg.Index.Progress(), p) {

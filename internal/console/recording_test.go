@@ -42,6 +42,7 @@ type recording struct {
 	cluster    string
 	failed     func(error)     // receives the errors of a console; nil: discarded
 	more       int64           // records of each partition that no console has read yet
+	moreIn     *int32          // the only partition that has them; nil: all
 	restoring  map[int32]int64 // ends of partitions that are still restored
 	leaderless []int32         // partitions of all topics without a leader
 	unsettled  map[int32]int   // by partition: how many of the last records are of an open transaction
@@ -271,7 +272,10 @@ func (w *recording) Ends(context.Context) (map[int32]int64, error) {
 		}
 		ends[p] = 0
 		if rs := w.records[p]; len(rs) > 0 {
-			ends[p] = rs[len(rs)-1].Offset + 1 + w.more
+			ends[p] = rs[len(rs)-1].Offset + 1
+			if w.moreIn == nil || *w.moreIn == p {
+				ends[p] += w.more
+			}
 		}
 	}
 	return ends, nil
