@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-POAPJ24K.js";import"./chunk-OVJBPTBD.js";import"./chunk-HGWCO2TM.js";import"./chunk-HDIFHPTI.js";import"./chunk-7WCLQ33L.js";import"./chunk-RITPE7ZX.js";import"./chunk-WSQBB7BD.js";import"./chunk-UHTZOUWE.js";export{a as Now,b as WorkflowCounts};
