@@ -132,9 +132,8 @@ func orFailed(value any, err error) any {
 func (f *changeFeed) incompleteness() any {
 	lacks := map[int32]string{}
 	for p, at := range f.cfg.Index.Progress() {
-		lacks[p] = ""
-		if at.Restoring {
-			lacks[p] = strconv.FormatFloat(at.Restored(), 'f', 2, 64)
+		if lacks[p] = f.whyIncomplete(at); lacks[p] != "" {
+			lacks[p] += strconv.FormatFloat(at.Restored(), 'f', 2, 64)
 		}
 	}
 	return lacks

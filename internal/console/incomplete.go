@@ -8,6 +8,10 @@ import (
 	"github.com/waybill-run/waybill/internal/index"
 )
 
+// behindAfter is how long a partition may be behind before an answer names it. It is the time that a request with
+// min_offset waits.
+const behindAfter = minOffsetWithin
+
 // startedPartitions returns the partitions that are being read, in order.
 func startedPartitions(progress map[int32]index.Progress) []int32 {
 	return slices.Sorted(maps.Keys(progress))
@@ -23,9 +27,11 @@ func (c *call) incompletePartitions(progress map[int32]index.Progress, leaderles
 		switch {
 		case slices.Contains(leaderless, p):
 			lacks = append(lacks, c.withoutLeader(progress, p))
-		case is && at.Restoring:
-			lacks = append(lacks, consoleapi.Incomplete{Partition: p, Why: consoleapi.Restoring, Restored: at.Restored()})
-		case !is:
+		case is:
+			if why := c.whyIncomplete(at); why != "" {
+				lacks = append(lacks, consoleapi.Incomplete{Partition: p, Why: why, Restored: at.Restored()})
+			}
+		default:
 			if ends == nil {
 				var err error
 				if ends, err = c.ends(); err != nil {
@@ -36,6 +42,17 @@ func (c *call) incompletePartitions(progress map[int32]index.Progress, leaderles
 		}
 	}
 	return lacks, nil
+}
+
+// whyIncomplete returns what keeps a partition that is being read from being complete; empty: nothing.
+func (c *Console) whyIncomplete(at index.Progress) string {
+	switch {
+	case at.Restoring:
+		return consoleapi.Restoring
+	case at.Behind && c.clockNow().Sub(at.BehindSince) > behindAfter:
+		return consoleapi.Behind
+	}
+	return ""
 }
 
 // withoutLeader reports a partition without a leader.

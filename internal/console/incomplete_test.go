@@ -71,6 +71,24 @@ func TestTasksWhileRestoring(t *testing.T) {
 	}
 }
 
+// TestListsOfAPartitionThatIsBehind: lists name a partition that had caught up, but has been behind for some seconds, for
+// example because a corrupt batch pauses it. A partition that is behind for a moment isn't named: that is so whenever
+// something is written.
+func TestListsOfAPartitionThatIsBehind(t *testing.T) {
+	w := newRecording(t)
+	w.behind = map[int32]time.Duration{1: time.Second, 2: time.Hour}
+	s := w.console(t, nil)
+	for path, got := range incompleteLists(t, w, s) {
+		if want := []consoleapi.Incomplete{{Partition: 2, Why: consoleapi.Behind, Restored: 0.5}}; !slices.Equal(got, want) {
+			t.Errorf("%s lacks %v, want %v", path, got, want)
+		}
+	}
+	r := ask(t, s, http.MethodPost, api+"/batches", `{"command":"resubmit","filter":"state:held","reason":"x"}`)
+	if p := problem(t, r, http.StatusServiceUnavailable); p.Type != problemTypes+"incomplete" {
+		t.Errorf("a batch: %s", r.body)
+	}
+}
+
 // A request with min_offset gets no response without the partition.
 func TestMinOffsetWhileRestoring(t *testing.T) {
 	suite.NeedAll(t, "seconds of waiting on the machine's own clock")

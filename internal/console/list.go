@@ -154,8 +154,9 @@ func (c *call) awaitEnds(ps []int32) error {
 		if err := c.awaitOffset(c.r.Context(), p, ends[p]); err != nil {
 			return err
 		}
-		if at := c.cfg.Index.Progress()[p]; at.Restoring {
-			return c.incompleteError(consoleapi.Incomplete{Partition: p, Why: consoleapi.Restoring, Restored: at.Restored()})
+		at := c.cfg.Index.Progress()[p]
+		if why := c.whyIncomplete(at); why != "" {
+			return c.incompleteError(consoleapi.Incomplete{Partition: p, Why: why, Restored: at.Restored()})
 		}
 	}
 	return nil

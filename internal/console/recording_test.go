@@ -40,12 +40,13 @@ type recording struct {
 	readEvents atomic.Int64        // by offset
 	looking    func()              // called by each lookup of a submission; nil: nothing
 	cluster    string
-	failed     func(error)     // receives the errors of a console; nil: discarded
-	more       int64           // records of each partition that no console has read yet
-	moreIn     *int32          // the only partition that has them; nil: all
-	restoring  map[int32]int64 // ends of partitions that are still restored
-	leaderless []int32         // partitions of all topics without a leader
-	unsettled  map[int32]int   // by partition: how many of the last records are of an open transaction
+	failed     func(error)             // receives the errors of a console; nil: discarded
+	more       int64                   // records of each partition that no console has read yet
+	moreIn     *int32                  // the only partition that has them; nil: all
+	restoring  map[int32]int64         // ends of partitions that are still restored
+	behind     map[int32]time.Duration // for how long partitions are behind
+	leaderless []int32                 // partitions of all topics without a leader
+	unsettled  map[int32]int           // by partition: how many of the last records are of an open transaction
 	within     timeouts
 	stuck      func(context.Context) error // blocks reads of a task's events; nil: none
 	corruption Corruption                  // the corruption in partition corruptIn
@@ -202,6 +203,9 @@ func (a *fakeIndex) Progress() map[int32]index.Progress {
 		progress[p] = index.Progress{Next: next, End: next}
 		if end := a.w.restoring[p]; end > 0 {
 			progress[p] = index.Progress{Next: next, End: end, Behind: true, Restoring: true}
+		}
+		if since := a.w.behind[p]; since > 0 {
+			progress[p] = index.Progress{Next: next, End: 2 * next, Behind: true, BehindSince: time.Now().Add(-since)}
 		}
 	}
 	return progress

@@ -6,14 +6,14 @@ import "fmt"
 const (
 	NoLeader  = "no_leader" // it has no leader: nothing can be read until it has one
 	Restoring = "restoring" // the console is still reading it from the log
-	Behind    = "behind"    // it wasn't read up to the requested offset in time
+	Behind    = "behind"    // it wasn't read up to the requested offset in time, or isn't read to its end for some seconds
 )
 
 // Incomplete says that an answer lacks something of a partition. Lists and errors about a task report it in this
 // way only.
 type Incomplete struct {
 	Partition int32   `json:"partition" jsonschema:"The partition."`
-	Why       string  `json:"why" enum:"no_leader,restoring,behind" jsonschema:"no_leader: no broker leads the partition, so nothing can be read from it. restoring: this console is still reading the partition. behind: the console didn't reach the requested offset in time."`
+	Why       string  `json:"why" enum:"no_leader,restoring,behind" jsonschema:"no_leader: no broker leads the partition, so nothing can be read from it. restoring: this console is still reading the partition. behind: the console didn't reach the requested offset in time, or what the partition has held for more than 5 s."`
 	Restored  float64 `json:"restored" jsonschema:"How much of the partition the console has read, from 0 to 1."`
 }
 

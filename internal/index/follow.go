@@ -114,7 +114,7 @@ func (x *Index) updateProgress(at Log, topic string) error {
 		}
 		tail, _ := at.Tail(topic, p)
 		end := max(began, tail, next)
-		progress[p] = Progress{Next: next, End: end, Behind: next < end, Restoring: next < began}
+		progress[p] = x.progress[p].advance(next, end, began, time.Now())
 		x.reportBehind(p, end-next)
 	}
 	x.leaderless = leaderless

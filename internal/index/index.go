@@ -41,6 +41,24 @@ type Progress struct {
 	End       int64 // the end of the log, as of the latest lookup
 	Behind    bool  // the log has records that are not applied yet
 	Restoring bool  // not yet read up to where the log ended when this process started reading it
+	// BehindSince: the log had records then that are not applied yet. It is zero if Behind is false. A busy partition is
+	// often behind, but soon reaches where the log ended; one that is paused or too slow doesn't.
+	BehindSince time.Time
+	target      int64 // the end of the log at BehindSince
+}
+
+// advance returns the progress after the partition was read up to next. began is where the log ended when this process
+// started reading it.
+func (p Progress) advance(next, end, began int64, now time.Time) Progress {
+	a := Progress{Next: next, End: end, Behind: next < end, Restoring: next < began}
+	switch {
+	case !a.Behind:
+	case p.Behind && next < p.target:
+		a.BehindSince, a.target = p.BehindSince, p.target
+	default:
+		a.BehindSince, a.target = now, end
+	}
+	return a
 }
 
 // save is a future save, shared by all callers of Flush that wait for it.

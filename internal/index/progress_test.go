@@ -1,0 +1,70 @@
+package index
+
+import (
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/projections"
+)
+
+// standingLog stands at a position, and delivers nothing.
+type standingLog struct {
+	emptyLog
+	position, began, tail int64
+}
+
+func (l *standingLog) Position(string, int32) (int64, bool)      { return l.position, true }
+func (l *standingLog) HighWatermark(string, int32) (int64, bool) { return l.began, true }
+func (l *standingLog) Tail(string, int32) (int64, bool)          { return l.tail, true }
+
+// TestBehindSince: a partition that had caught up and isn't read any more is behind since the first record that it lacks,
+// although it isn't restoring. One that reaches where the log ended is behind since then at most.
+func TestBehindSince(t *testing.T) {
+	id := projections.Identity{ClusterID: "c", Namespace: events.DefaultNamespace, Partitions: 1, View: projections.ViewTimelines}
+	store, err := projections.Open("d", id, projections.Options{FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := New(store, func(int32, int64) {})
+	t.Cleanup(func() {
+		x.Close()
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, _, err := x.StartOffset(t.Context(), "", 0); err != nil {
+		t.Fatal(err)
+	}
+	log := &standingLog{began: 1000}
+	read := func(position, tail int64) Progress {
+		t.Helper()
+		log.position, log.tail = position, tail
+		if err := x.apply(log, "", nil); err != nil {
+			t.Fatal(err)
+		}
+		return x.Progress()[0]
+	}
+	if at := read(1000, 1000); at.Behind || !at.BehindSince.IsZero() {
+		t.Errorf("at the end: %+v", at)
+	}
+	began := time.Now()
+	at := read(1000, 1500)
+	since := at.BehindSince
+	if !at.Behind || since.Before(began) || since.After(time.Now()) {
+		t.Errorf("behind: %+v", at)
+	}
+	for _, position := range []int64{1000, 1000, 1400} {
+		if at = read(position, 2_000_000); !at.BehindSince.Equal(since) || at.Restoring {
+			t.Errorf("at %d, it lacks what it lacked before: %+v", position, at)
+		}
+	}
+	if at = read(1500, 2_000_000); !at.BehindSince.After(since) {
+		t.Errorf("it has what it lacked: %+v", at)
+	}
+	if at = read(2_000_000, 2_000_000); at.Behind || !at.BehindSince.IsZero() {
+		t.Errorf("at the end again: %+v", at)
+	}
+}
