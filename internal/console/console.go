@@ -64,18 +64,18 @@ const (
 
 // timeouts bound what a console waits for. Tests use shorter ones.
 type timeouts struct {
-	read      time.Duration // to receive a request with its body
-	answer    time.Duration // to compute an answer, except streams
-	control   time.Duration // for a scheduler to answer a command
-	indexed   time.Duration // for the index to apply a write, and to read the workflow definitions
-	topicRead time.Duration // for a free slot to read a topic
-	write     time.Duration // for a client to receive an answer
+	read    time.Duration // to receive a request with its body
+	answer  time.Duration // to compute an answer, except streams
+	control time.Duration // for a scheduler to answer a command
+	indexed time.Duration // for the index to apply a write, and to read the workflow definitions
+	slot    time.Duration // for a free slot of those that bound the concurrent requests of a kind
+	write   time.Duration // for a client to receive an answer
 	// changes is the least time between two messages of a stream of changes. look is how often it looks at what isn't in
 	// the index: groups, topics, definitions.
 	changes, look time.Duration
 }
 
-var defaultTimeouts = timeouts{read: 30 * time.Second, answer: 60 * time.Second, control: 30 * time.Second, indexed: 5 * time.Second, topicRead: 10 * time.Second, write: 60 * time.Second,
+var defaultTimeouts = timeouts{read: 30 * time.Second, answer: 60 * time.Second, control: 30 * time.Second, indexed: 5 * time.Second, slot: 10 * time.Second, write: 60 * time.Second,
 	changes: time.Second, look: 5 * time.Second}
 
 // probePaths are the probes that platforms call.
@@ -96,6 +96,7 @@ type Console struct {
 	instants           instants
 	streamCounts       streamCounts
 	topicReadSlots     chan struct{} // bounds the requests that read a whole topic
+	treeSlots          chan struct{} // bounds the requests for trees with events
 	recentAlerts       *recent       // those that belong to no event
 	recentLetters      *recent
 	sampledAgents      shared[[]consoleapi.Agent]
@@ -118,7 +119,7 @@ func CheckOrigin(origin string) error {
 
 // New creates a console. Close ends its streams. Origins that CheckOrigin rejects are not trusted.
 func New(cfg Config) *Console {
-	c := &Console{cfg: cfg, timeouts: defaultTimeouts, mux: http.NewServeMux(), document: apiDocument, streamSlots: make(chan struct{}, streamsMax), topicReadSlots: make(chan struct{}, topicReadsMax),
+	c := &Console{cfg: cfg, timeouts: defaultTimeouts, mux: http.NewServeMux(), document: apiDocument, streamSlots: make(chan struct{}, streamsMax), topicReadSlots: make(chan struct{}, topicReadsMax), treeSlots: make(chan struct{}, treesMax),
 		waitingLookupSlots: make(chan struct{}, waitingLookupsMax), forkSlots: make(chan struct{}, forksMax), dryRunSlots: make(chan struct{}, dryRunsMax), instants: newInstants(), origins: http.NewCrossOriginProtection()}
 	for _, origin := range cfg.TrustedOrigins {
 		_ = c.origins.AddTrustedOrigin(origin) // a bad one is trusted by nobody
@@ -233,11 +234,11 @@ func (c *Console) routeError(r *http.Request) error {
 // call is a request that is being answered.
 type call struct {
 	*Console
-	w            http.ResponseWriter
-	r            *http.Request
-	who          caller
-	status       int  // of the answer
-	readingTopic bool // it holds a topicReadSlots slot until it is answered
+	w      http.ResponseWriter
+	r      *http.Request
+	who    caller
+	status int             // of the answer
+	slots  []chan struct{} // it holds a slot of each until it is answered
 }
 
 // readOnly returns why nobody can write; empty: the role of a caller decides.

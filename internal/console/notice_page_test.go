@@ -159,7 +159,7 @@ func TestLargeDeadletters(t *testing.T) {
 // The number of concurrent reads of a topic is bounded. Further reads wait for a while.
 func TestTopicReadsAreBounded(t *testing.T) {
 	w := newRecording(t)
-	w.within.topicRead = 50 * time.Millisecond
+	w.within.slot = 50 * time.Millisecond
 	s := w.console(t, nil)
 	reading, on := make(chan bool), make(chan bool)
 	w.topic = func() { reading <- true; <-on }

@@ -21,21 +21,26 @@ const topicReadsMax = 4
 
 // acquireTopicRead waits for a slot to read a topic. The call holds it until it is answered.
 func (c *call) acquireTopicRead() error {
-	within, cancel := context.WithTimeout(c.r.Context(), c.timeouts.topicRead)
+	return c.acquireSlot(c.topicReadSlots, "lists of alerts or dead letters")
+}
+
+// acquireSlot waits for one of some slots. The call holds it until it is answered. what is what the slots bound.
+func (c *call) acquireSlot(slots chan struct{}, what string) error {
+	within, cancel := context.WithTimeout(c.r.Context(), c.timeouts.slot)
 	defer cancel()
 	select {
-	case c.topicReadSlots <- struct{}{}:
-		c.readingTopic = true
+	case slots <- struct{}{}:
+		c.slots = append(c.slots, slots)
 		return nil
 	case <-within.Done():
-		return unavailable("%d lists of alerts or dead letters are being read, the maximum; retry later", topicReadsMax)
+		return unavailable("%d %s are being read, the maximum; retry later", cap(slots), what)
 	}
 }
 
 // releaseSlots releases the slots of a call that was answered.
 func (c *call) releaseSlots() {
-	if c.readingTopic {
-		<-c.topicReadSlots
+	for _, slots := range c.slots {
+		<-slots
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 
 // hasty has the timeouts of a console that gives a client less time to send a request than it takes to respond, as the
 // default timeouts do.
-var hasty = timeouts{read: 500 * time.Millisecond, answer: 1500 * time.Millisecond, control: time.Second, indexed: time.Second, topicRead: time.Second, write: 10 * time.Second}
+var hasty = timeouts{read: 500 * time.Millisecond, answer: 1500 * time.Millisecond, control: time.Second, indexed: time.Second, slot: time.Second, write: 10 * time.Second}
 
 // readTimePasses returns when a console has ended a request whose body takes longer than hasty.read.
 func readTimePasses(t *testing.T, s server) {

@@ -1,10 +1,12 @@
 package console
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
 
@@ -14,10 +16,17 @@ import (
 	"github.com/waybill-run/waybill/internal/consoleapi"
 )
 
+const (
+	// treeLinesMaxBytes bounds the events of a tree, as JSON. One event may have 1 MiB.
+	treeLinesMaxBytes = 16 << 20
+	// treesMax bounds the concurrent requests for trees with events. Each holds them in memory until it is answered.
+	treesMax = 4
+)
+
 type (
 	treeRequest struct {
 		taskRequest
-		Lines    bool      `query:"lines" jsonschema:"true: with the events of the tasks."`
+		Lines    bool      `query:"lines" jsonschema:"true: with the events of the tasks, at most 10,000 and 16 MiB."`
 		Items    treeItems `query:"items" jsonschema:"The maximum number of items of each step."`
 		PageSize pageSize  `query:"page_size" jsonschema:"The maximum number of tasks."`
 	}
@@ -51,10 +60,17 @@ type treeMaker struct {
 	tree      consoleapi.TaskTree
 	tasks     int
 	lines     int
+	bytes     int  // of the lines
+	full      bool // no more lines fit
 }
 
 // tree returns a task with its children.
 func (c *call) tree(in *treeRequest) (*consoleapi.TaskTree, error) {
+	if in.Lines {
+		if err := c.acquireSlot(c.treeSlots, "trees with events"); err != nil {
+			return nil, err
+		}
+	}
 	m := &treeMaker{c: c, in: in, tree: consoleapi.TaskTree{Task: string(in.Task), Tasks: []consoleapi.TreeTask{}, Lines: []events.Line{}, More: []consoleapi.TreeMore{}}}
 	h, err := c.history(&in.taskRequest)
 	if err != nil {
@@ -83,13 +99,13 @@ func (c *call) tree(in *treeRequest) (*consoleapi.TaskTree, error) {
 	return &m.tree, nil
 }
 
-// read reads a child. An unknown child has no events.
+// read reads a child. An unknown child has no events. The error is that of the tree if the child can't be read now.
 func (m *treeMaker) read(n *treeNode) error {
 	h, err := m.c.history(&taskRequest{taskPath{taskID(n.Task)}, m.minOffset})
 	if err == nil {
 		err = m.add(n, h)
 	}
-	if problem, is := errors.AsType[*consoleapi.Problem](err); is {
+	if problem, is := errors.AsType[*consoleapi.Problem](err); is && problem.Status != http.StatusServiceUnavailable {
 		n.Missing, err = problem.Detail, nil
 	}
 	return err
@@ -113,19 +129,29 @@ func (m *treeMaker) add(n *treeNode, h *history) error {
 	return nil
 }
 
-// addLines adds the readable events of a task, as far as the bound of the tree allows. Events of items that aren't in the
+// addLines adds the readable events of a task, as far as the bounds of the tree allow. Events of items that aren't in the
 // tree are left out, since a task can have 10,000 of them.
 func (m *treeMaker) addLines(n *treeNode, h *history) {
 	for i := range h.records {
 		line, err := h.line(&h.records[i])
-		if err != nil || m.lines == consoleapi.TreeLinesMax || !n.shows(&h.records[i]) {
+		if err != nil || !n.shows(&h.records[i]) || !m.fits(h.id, &line) {
 			n.LeftOut++
 			continue
 		}
-		line.Task = h.id
+		line.Task, line.Data = h.id, bytes.Clone(line.Data) // it shares memory with other records of its batch
 		n.lines = append(n.lines, line)
-		m.lines++
 	}
+}
+
+// fits counts a line that the bounds of the tree allow. After the first one that they don't allow, none fits.
+func (m *treeMaker) fits(task string, line *events.Line) bool {
+	size := noticeBaseBytes + jsonBytes(task, line.Type, line.Step) + len(line.Data)
+	if m.full = m.full || m.lines == consoleapi.TreeLinesMax || m.bytes+size > treeLinesMaxBytes; m.full {
+		return false
+	}
+	m.lines++
+	m.bytes += size
+	return true
 }
 
 // shows reports whether an event is about the task, or about one of the items below it.

@@ -30,7 +30,7 @@ type TreeTask struct {
 	State    events.TaskState `json:"state,omitempty" jsonschema:"The state of the task. Absent: it isn't known."`
 	Error    *events.Error    `json:"error,omitempty" jsonschema:"Why it is held, or is being or was undone. Absent: no error."`
 	Events   int              `json:"events" jsonschema:"The number of its events."`
-	LeftOut  int              `json:"lines_left_out,omitempty" jsonschema:"Its events that aren't in lines: those of items that aren't in the tree, those past 10,000 of the whole tree, and unreadable ones. Absent: none."`
+	LeftOut  int              `json:"lines_left_out,omitempty" jsonschema:"Its events that aren't in lines: those of items that aren't in the tree, those past 10,000 or 16 MiB of the whole tree, and unreadable ones. Absent: none."`
 	Missing  string           `json:"missing,omitempty" jsonschema:"Why nothing is known of it, for people: its submission was refused, or waits. Absent: it is known."`
 }
 
