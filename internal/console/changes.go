@@ -1,14 +1,13 @@
 package console
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/waybill-run/waybill/internal/consoleapi"
@@ -22,16 +21,16 @@ func (c *call) changes(*noParameters) (none eventStream, err error) {
 		return none, err
 	}
 	defer release()
-	f := changeFeed{call: c, watch: c.cfg.Index.Watch()}
-	defer f.watch.Close()
-	f.look(ctx) // what it compares with: the client asks for its lists after the stream has begun
+	f := newChangeFeed(c)
+	ctx, stop := context.WithCancel(ctx)
+	defer f.close(stop)
+	f.firstLook(ctx)
 	if err := s.begin(); err != nil {
 		return s.endStream(err)
 	}
 	batches := f.batchesChanged()
 	look := time.NewTicker(c.timeouts.look)
 	defer look.Stop()
-	var text bytes.Buffer
 	for n := 1; ; {
 		seen := consoleapi.Changes{What: []string{}, Tasks: []string{}}
 		select {
@@ -40,7 +39,14 @@ func (c *call) changes(*noParameters) (none eventStream, err error) {
 			batches = f.batchesChanged()
 			seen.What = append(seen.What, consoleapi.ChangedBatches)
 		case <-look.C:
-			seen.What = append(seen.What, f.look(ctx)...)
+			unfinished := len(f.pending) > 0
+			if f.look(ctx); !unfinished {
+				continue // a message follows when it has looked
+			}
+		case l := <-f.looked:
+			if f.update(l, &seen); len(seen.What) == 0 && len(f.pending) > 0 {
+				continue
+			}
 		case <-ctx.Done():
 			return none, nil
 		}
@@ -55,28 +61,112 @@ func (c *call) changes(*noParameters) (none eventStream, err error) {
 			}
 		}
 		f.add(&seen)
-		text.Reset()
-		kind := consoleapi.ChangesEvent
-		if len(seen.What) == 0 {
-			kind = consoleapi.BeatEvent // the client knows that what it shows is of now
-		}
-		data, err := json.Marshal(&seen)
-		if err != nil {
+		if err := s.sendChanges(n, &seen); err != nil {
 			return s.endStream(err)
 		}
-		fmt.Fprintf(&text, "id: %d\nevent: %s\ndata: %s\n\n", n, kind, data)
 		n++
-		if err := s.send(text.Bytes()); err != nil {
-			return s.endStream(err)
+	}
+}
+
+// sendChanges sends a message of a stream of changes.
+func (s *stream) sendChanges(n int, seen *consoleapi.Changes) error {
+	kind := consoleapi.ChangesEvent
+	if len(seen.What) == 0 {
+		kind = consoleapi.BeatEvent // the client knows that what it shows is of now
+	}
+	data, err := json.Marshal(seen)
+	if err != nil {
+		return err
+	}
+	return s.send(fmt.Appendf(nil, "id: %d\nevent: %s\ndata: %s\n\n", n, kind, data))
+}
+
+// changeFeed finds what changed for one stream. What isn't in the index is looked at in goroutines of its own, since
+// Kafka can take long to answer. Until it has answered, nothing has changed.
+type changeFeed struct {
+	*call
+	watch   *index.Watch
+	last    map[string]any  // by the name of a change: what was seen last
+	pending map[string]bool // the changes that are being looked for
+	looked  chan lookedAt
+	looks   sync.WaitGroup
+}
+
+// lookedAt is what was seen by a look; nil: it can't be read.
+type lookedAt struct {
+	name  string
+	value any
+}
+
+func newChangeFeed(c *call) *changeFeed {
+	f := &changeFeed{call: c, watch: c.cfg.Index.Watch(), last: map[string]any{}, pending: map[string]bool{}}
+	f.looked = make(chan lookedAt, len(f.views()))
+	return f
+}
+
+// close ends the looks and waits for their end.
+func (f *changeFeed) close(stop func()) {
+	stop()
+	f.looks.Wait()
+	f.watch.Close()
+}
+
+// firstLook looks at what later looks are compared with: the client asks for its lists after the stream has begun, so a
+// change after that must not be missed. It waits for a short time. What isn't known by then is reported when it is.
+func (f *changeFeed) firstLook(ctx context.Context) {
+	f.look(ctx)
+	within := time.NewTimer(f.timeouts.firstLook)
+	defer within.Stop()
+	for len(f.pending) > 0 {
+		select {
+		case l := <-f.looked:
+			f.update(l, &consoleapi.Changes{})
+		case <-within.C:
+			return
+		case <-ctx.Done():
+			return
 		}
 	}
 }
 
-// changeFeed finds what changed for one stream.
-type changeFeed struct {
-	*call
-	watch *index.Watch
-	last  map[string]any // by the name of a change: what was seen last
+// look looks at everything that isn't being looked at.
+func (f *changeFeed) look(ctx context.Context) {
+	since := time.Now().Add(-f.timeouts.look / 2)
+	for name, view := range f.views() {
+		if f.pending[name] {
+			continue
+		}
+		f.pending[name] = true
+		f.looks.Go(func() { f.looked <- lookedAt{name, view(ctx, since)} })
+	}
+}
+
+// update adds a change if a look has seen something else than the one before. What can't be read has changed once.
+func (f *changeFeed) update(l lookedAt, to *consoleapi.Changes) {
+	delete(f.pending, l.name)
+	if last, known := f.last[l.name]; !known || !reflect.DeepEqual(l.value, last) {
+		to.What = append(to.What, l.name)
+	}
+	f.last[l.name] = l.value
+}
+
+// views are what is looked at, by the name of its change. All streams share what is read.
+func (f *changeFeed) views() map[string]func(ctx context.Context, since time.Time) any {
+	within := f.timeouts.answer
+	return map[string]func(context.Context, time.Time) any{
+		consoleapi.ChangedIndex:     func(context.Context, time.Time) any { return f.incompleteness() },
+		consoleapi.ChangedWorkflows: func(context.Context, time.Time) any { return f.definitionNames() },
+		consoleapi.ChangedAgents: func(ctx context.Context, since time.Time) any {
+			agents, _, err := f.sampledAgents.get(ctx, since, within)
+			return orFailed(agents, err)
+		},
+		consoleapi.ChangedPartitions: func(ctx context.Context, since time.Time) any {
+			scheduling, _, err := f.sampledScheduling.get(ctx, since, within)
+			return orFailed(scheduling, err)
+		},
+		consoleapi.ChangedAlerts:      func(ctx context.Context, since time.Time) any { return f.recentAlerts.version(ctx, since, within) },
+		consoleapi.ChangedDeadletters: func(ctx context.Context, since time.Time) any { return f.recentLetters.version(ctx, since, within) },
+	}
 }
 
 // batchesChanged returns a channel that is closed at the next change of a batch; nil: this console has no batches.
@@ -98,26 +188,6 @@ func (f *changeFeed) add(to *consoleapi.Changes) {
 		to.What = append(to.What, consoleapi.ChangedTasks)
 	}
 	slices.Sort(to.What)
-}
-
-// look returns which of the rest has changed since the last look. What can't be read has changed once. All streams share
-// what is read.
-func (f *changeFeed) look(ctx context.Context) (changed []string) {
-	now := map[string]any{consoleapi.ChangedIndex: f.incompleteness(), consoleapi.ChangedWorkflows: f.definitionNames()}
-	since := time.Now().Add(-f.timeouts.look / 2)
-	agents, _, err := f.sampledAgents.get(ctx, since, f.timeouts.answer)
-	now[consoleapi.ChangedAgents] = orFailed(agents, err)
-	scheduling, _, err := f.sampledScheduling.get(ctx, since, f.timeouts.answer)
-	now[consoleapi.ChangedPartitions] = orFailed(scheduling, err)
-	now[consoleapi.ChangedAlerts] = f.recentAlerts.version(ctx, since, f.timeouts.answer)
-	now[consoleapi.ChangedDeadletters] = f.recentLetters.version(ctx, since, f.timeouts.answer)
-	for _, name := range slices.Sorted(maps.Keys(now)) {
-		if f.last != nil && !reflect.DeepEqual(now[name], f.last[name]) {
-			changed = append(changed, name)
-		}
-	}
-	f.last = now
-	return changed
 }
 
 // orFailed is a value, or nil if it can't be had.

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -76,6 +77,50 @@ func TestChanges(t *testing.T) {
 			break
 		}
 	}
+}
+
+// TestChangesWhileKafkaIsSlow: a stream of changes begins, and has the changes of tasks and beats, while a question to Kafka
+// isn't answered. Its late answer is reported as a change, since nothing is known of before.
+func TestChangesWhileKafkaIsSlow(t *testing.T) {
+	w := newRecording(t)
+	w.within.changes, w.within.look, w.within.firstLook, w.within.answer = time.Millisecond, 20*time.Millisecond, 20*time.Millisecond, 10*time.Second
+	answered := make(chan struct{})
+	w.groups = func(ctx context.Context) {
+		select {
+		case <-answered:
+		case <-ctx.Done():
+		}
+	}
+	s := w.console(t, nil)
+	began := time.Now()
+	came, status := openStream(t, s, api+"/changes")
+	if took := time.Since(began); status != http.StatusOK || took > w.within.answer/2 {
+		t.Fatalf("status %d after %v", status, took)
+	}
+	until := func(text string) {
+		t.Helper()
+		for e := range came {
+			if e.name == consoleapi.ChangesEvent && strings.Contains(e.data, consoleapi.ChangedAgents) && text != consoleapi.ChangedAgents {
+				t.Errorf("before the answer: %s", e.data)
+			}
+			if strings.Contains(e.name+e.data, text) {
+				return
+			}
+		}
+		t.Fatalf("the stream has ended before %s", text)
+	}
+	for i := range 3 {
+		until(consoleapi.BeatEvent)
+		id := fmt.Sprint("o-", i)
+		w.watches.Add([]events.Record{{Key: []byte(id)}}, false)
+		until(id)
+	}
+	if took := time.Since(began); took > w.within.answer/2 {
+		t.Errorf("after %v", took)
+	}
+	close(answered)
+	until(consoleapi.ChangedAgents)
+	until(consoleapi.BeatEvent)
 }
 
 // TestTimelineAfter: a timeline after an event has the later ones, so that a client needs to ask for those only.

@@ -71,12 +71,12 @@ type timeouts struct {
 	slot    time.Duration // for a free slot of those that bound the concurrent requests of a kind
 	write   time.Duration // for a client to receive an answer
 	// changes is the least time between two messages of a stream of changes. look is how often it looks at what isn't in
-	// the index: groups, topics, definitions.
-	changes, look time.Duration
+	// the index: groups, topics, definitions. firstLook bounds how long the first look delays the headers.
+	changes, look, firstLook time.Duration
 }
 
 var defaultTimeouts = timeouts{read: 30 * time.Second, answer: 60 * time.Second, control: 30 * time.Second, indexed: 5 * time.Second, slot: 10 * time.Second, write: 60 * time.Second,
-	changes: time.Second, look: 5 * time.Second}
+	changes: time.Second, look: 5 * time.Second, firstLook: time.Second}
 
 // probePaths are the probes that platforms call.
 var probePaths = []string{"/healthz", "/readyz", "/startupz"}

@@ -51,6 +51,7 @@ type recording struct {
 	stuck      func(context.Context) error // blocks reads of a task's events; nil: none
 	corruption Corruption                  // the corruption in partition corruptIn
 	corruptIn  int32
+	groups     func(context.Context)    // blocks questions about agents; nil: none
 	topic      func()                   // blocks reads of a topic; nil: none
 	found      func(*projections.Found) // changes what the index finds of a task; nil: nothing
 
@@ -414,8 +415,11 @@ func (w *recording) writes() int {
 	return len(w.written)
 }
 
-func (w *recording) Agents(context.Context) ([]consoleapi.Agent, error) {
+func (w *recording) Agents(ctx context.Context) ([]consoleapi.Agent, error) {
 	w.asked.Add(1)
+	if w.groups != nil {
+		w.groups(ctx)
+	}
 	return []consoleapi.Agent{{Agent: "payments", Partitions: 4, Members: 1, Circuit: "closed"}}, nil
 }
 
