@@ -1,7 +1,6 @@
 package verify
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
@@ -34,25 +33,25 @@ func (s *eventCheck) countError(err *events.Error) {
 }
 
 // checkCaught checks that an error is caught that the step catches, and that its effect is undone or known (P21).
-func (s *eventCheck) checkCaught() (promise, what string) {
+func (s *eventCheck) checkCaught() *Fault {
 	i, ok := s.t.plan.Step(s.about.Step)
 	if !ok {
-		return "", ""
+		return nil
 	}
 	f, id, r := s.t.steps[i].flags, s.about.Step, s.t.open.run(i, events.Do)
 	switch {
 	case f.has(unknown) && s.t.plan.Steps[i].Undo != nil && !f.has(undone|handUndone):
-		return "P21", fmt.Sprintf("the error of step %q is caught, and what it may have changed isn't undone", id)
+		return faultf("P21", "the error of step %q is caught, and what it may have changed isn't undone", id)
 	case !f.has(erred) && !f.has(catching):
-		return "P2", fmt.Sprintf("step %q is caught, and it isn't in error", id)
+		return faultf("P2", "step %q is caught, and it isn't in error", id)
 	case s.t.open.state.Ending != "":
-		return "P2", fmt.Sprintf("step %q is caught, and the task is being undone", id)
+		return faultf("P2", "step %q is caught, and the task is being undone", id)
 	case r.err != 0 && r.err != sumOfError(s.about.Error()):
-		return "P2", fmt.Sprintf("step %q is caught for another error than its own", id)
+		return faultf("P2", "step %q is caught for another error than its own", id)
 	case !r.catches:
-		return "P2", fmt.Sprintf("the error of step %q is caught, and its plan doesn't say so", id)
+		return faultf("P2", "the error of step %q is caught, and its plan doesn't say so", id)
 	}
-	return "", ""
+	return nil
 }
 
 func (s *eventCheck) countCaught() {
@@ -71,12 +70,12 @@ func (s *eventCheck) countCaught() {
 
 // mayCatch checks that the undo of a step begins while the task goes on only because the step's error is caught, and that
 // its effect is unknown (P21).
-func (s *eventCheck) mayCatch() (promise, what string) {
+func (s *eventCheck) mayCatch() *Fault {
 	f := s.t.steps[s.index].flags
 	if s.t.open.state.State != events.StateProcessing || !f.has(erred) || !f.has(unknown) || !s.t.open.run(s.index, events.Do).catches {
-		return "P6", fmt.Sprintf("undo of step %q while the task is %s, and no error of it is caught", s.slot.Step, s.t.open.state.State)
+		return faultf("P6", "undo of step %q while the task is %s, and no error of it is caught", s.slot.Step, s.t.open.state.State)
 	}
-	return "", ""
+	return nil
 }
 
 // beingCaught reports whether the event is about the undo of a step that is being caught.

@@ -66,6 +66,11 @@ type Fault struct {
 	What      string
 }
 
+// faultf returns a fault without its task and its record, which the caller of a check adds.
+func faultf(promise, format string, args ...any) *Fault {
+	return &Fault{Promise: promise, What: fmt.Sprintf(format, args...)}
+}
+
 func (f Fault) String() string {
 	s := f.Promise + ": "
 	if f.Task != "" {
@@ -169,8 +174,8 @@ func (c *Checker) Incomplete(what string) {
 }
 
 // broken adds the first fault of a task's history. Later ones follow from it and are dropped.
-func (c *Checker) broken(t *task, promise string, r *events.Record, what string) {
-	c.brokenAt(t, Fault{promise, t.id, topicEvents, r.Partition, r.Offset, what})
+func (c *Checker) broken(t *task, r *events.Record, fault *Fault) {
+	c.brokenAt(t, Fault{fault.Promise, t.id, topicEvents, r.Partition, r.Offset, fault.What})
 }
 
 func (c *Checker) brokenAt(t *task, f Fault) {

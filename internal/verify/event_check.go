@@ -2,7 +2,6 @@ package verify
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -30,15 +29,15 @@ type eventCheck struct {
 	rule  *factRule    // the rule of the event's verb
 }
 
-// before checks the event against the state before it. It returns the broken promise and what is wrong, or empty
-// strings. It returns nothing if the fold will reject the event anyway.
-func (s *eventCheck) before() (promise, what string) {
+// before checks the event against the state before it. It returns nil if there is no fault, or if the fold will reject
+// the event anyway.
+func (s *eventCheck) before() *Fault {
 	o := s.t.open
 	if o.state == nil {
 		return s.origin()
 	}
 	if s.e.Seq != o.state.Seq+1 || s.e.Prev != o.state.Prev {
-		return "", "" // the events in between are unknown
+		return nil // the events in between are unknown
 	}
 	if s.about.Verb == events.VerbResumed {
 		s.erred = inError(o.state)
@@ -47,25 +46,25 @@ func (s *eventCheck) before() (promise, what string) {
 	if s.slot != (events.Slot{}) {
 		i, ok := o.state.Plan.Step(s.slot.Step)
 		if !ok || !o.state.Plan.Has(i, s.slot.Kind) {
-			return "", ""
+			return nil
 		}
 		s.index, s.run = i, o.run(i, s.slot.Kind)
 	}
 	s.findTimer()
 	s.beginCheck()
 	for _, check := range checksBefore {
-		if promise, what = check(s); what != "" {
-			return promise, what
+		if fault := check(s); fault != nil {
+			return fault
 		}
 	}
-	return "", ""
+	return nil
 }
 
 // checksBefore are the checks of before, in the order in which they report a fault.
-var checksBefore []func(*eventCheck) (promise, what string)
+var checksBefore []func(*eventCheck) *Fault
 
 func init() { // the checks lead back to before
-	checksBefore = []func(*eventCheck) (promise, what string){(*eventCheck).current, (*eventCheck).recovered, (*eventCheck).attempted,
+	checksBefore = []func(*eventCheck) *Fault{(*eventCheck).current, (*eventCheck).recovered, (*eventCheck).attempted,
 		(*eventCheck).undoOrder, (*eventCheck).early, (*eventCheck).once, (*eventCheck).checkPlan, (*eventCheck).origin, (*eventCheck).checkTimer}
 }
 
@@ -94,44 +93,44 @@ func ended(a *events.About) int {
 }
 
 // current checks that an event which ends an attempt names the running one (P3), and that the attempt ends once (P2).
-func (s *eventCheck) current() (promise, what string) {
+func (s *eventCheck) current() *Fault {
 	n := ended(&s.about)
 	if n == 0 || s.run == nil {
-		return "", ""
+		return nil
 	}
 	if f, failed := s.e.Fact.(*events.AttemptFailed); failed && !s.run.running && !(s.first && s.e.Cause.Inbox == events.Replies) {
 		if f.Effect != events.EffectNone { // the request couldn't be sent
-			return "P6", fmt.Sprintf("attempt %d of step %q failed before a request was sent, and its effect is %s", n, s.slot.Step, f.Effect)
+			return faultf("P6", "attempt %d of step %q failed before a request was sent, and its effect is %s", n, s.slot.Step, f.Effect)
 		}
-		return "", ""
+		return nil
 	}
 	switch {
 	case s.run.running && n == s.run.attempt:
-		return "", ""
+		return nil
 	case n == s.run.attempt && s.e.Fact.Type() == s.run.closed:
-		return "P2", fmt.Sprintf("%s of attempt %d of step %q, twice", s.e.Fact.Type(), n, s.slot.Step)
+		return faultf("P2", "%s of attempt %d of step %q, twice", s.e.Fact.Type(), n, s.slot.Step)
 	case s.run.running:
-		return "P3", fmt.Sprintf("%s of attempt %d of step %q, while attempt %d runs", s.e.Fact.Type(), n, s.slot.Step, s.run.attempt)
+		return faultf("P3", "%s of attempt %d of step %q, while attempt %d runs", s.e.Fact.Type(), n, s.slot.Step, s.run.attempt)
 	}
-	return "P3", fmt.Sprintf("%s of attempt %d of step %q, none of which runs", s.e.Fact.Type(), n, s.slot.Step)
+	return faultf("P3", "%s of attempt %d of step %q, none of which runs", s.e.Fact.Type(), n, s.slot.Step)
 }
 
 // recovered checks that the first event from a recovery ends an armed timer (P4). So a second recovery for the same
 // timer is a fault.
-func (s *eventCheck) recovered() (promise, what string) {
+func (s *eventCheck) recovered() *Fault {
 	if s.fires() && !s.timer.Armed() {
-		return "P4", fmt.Sprintf("a recovery led to %s, but its timer was not armed", s.e.Fact.Type())
+		return faultf("P4", "a recovery led to %s, but its timer was not armed", s.e.Fact.Type())
 	}
 	switch {
 	case s.rule.wait && s.e.Cause.Inbox != events.Recoveries && !s.followsCheck():
-		return "P4", fmt.Sprintf("%s comes of %s, and only a recovery can ask for it", s.e.Fact.Type(), s.e.Cause)
+		return faultf("P4", "%s comes of %s, and only a recovery can ask for it", s.e.Fact.Type(), s.e.Cause)
 	case !s.rule.begins && !s.rule.wait || s.about.Phase.Ends() && s.run.running:
-		return "", ""
+		return nil
 	}
 	if s.timer.Armed() && !s.fires() && !s.e.Queued {
-		return "P4", fmt.Sprintf("%s ended the timer of event %d, and no recovery asked for that", s.e.Fact.Type(), s.timer.Seq)
+		return faultf("P4", "%s ended the timer of event %d, and no recovery asked for that", s.e.Fact.Type(), s.timer.Seq)
 	}
-	return "", ""
+	return nil
 }
 
 // fires reports whether the event is the first that a recovery led to.
@@ -139,38 +138,35 @@ func (s *eventCheck) fires() bool { return s.first && s.e.Cause.Inbox == events.
 
 // attempted checks the event against the plan's rule of attempts: their number, with one more after a cool-down, their
 // waits, and their key (P5, P7).
-func (s *eventCheck) attempted() (promise, what string) {
-	if s.run == nil {
-		return "", ""
-	}
-	if s.rule.attempted == nil {
-		return "", ""
+func (s *eventCheck) attempted() *Fault {
+	if s.run == nil || s.rule.attempted == nil {
+		return nil
 	}
 	return s.rule.attempted(s, s.t.open.state.Plan.AttemptsOf(s.index, s.slot.Kind))
 }
 
 // waited checks that a wait isn't shorter than the backoff, and that the budget allows another attempt.
-func (s *eventCheck) waited(attempts events.Attempts) (promise, what string) {
+func (s *eventCheck) waited(attempts events.Attempts) *Fault {
 	f, ok := s.e.Fact.(*events.AttemptWaiting)
 	if !ok {
-		return "", ""
+		return nil
 	}
 	if soonest := s.run.notBefore; s.e.Due.Before(soonest) {
-		return "P5", fmt.Sprintf("the wait after attempt %d of step %q ends %s before its backoff", f.Attempt, f.Step, soonest.Sub(s.e.Due))
+		return faultf("P5", "the wait after attempt %d of step %q ends %s before its backoff", f.Attempt, f.Step, soonest.Sub(s.e.Due))
 	}
-	if promise, what = s.retryable(); what != "" {
-		return promise, what
+	if fault := s.retryable(); fault != nil {
+		return fault
 	}
 	used := s.run.failures >= attempts.MaxAttempts
 	switch {
 	case f.CoolDown && s.run.cooled:
-		return "P5", fmt.Sprintf("step %q cools down a second time", f.Step)
+		return faultf("P5", "step %q cools down a second time", f.Step)
 	case f.CoolDown && (attempts.CoolDown == 0 || !used):
-		return "P5", fmt.Sprintf("step %q cools down after %d failures of %d, and has a cool-down of %s", f.Step, s.run.failures, attempts.MaxAttempts, attempts.CoolDown)
+		return faultf("P5", "step %q cools down after %d failures of %d, and has a cool-down of %s", f.Step, s.run.failures, attempts.MaxAttempts, attempts.CoolDown)
 	case !f.CoolDown && used && !s.cooledBeforeCheck(attempts):
-		return "P5", fmt.Sprintf("step %q waits for one more attempt after %d failures of %d", f.Step, s.run.failures, attempts.MaxAttempts)
+		return faultf("P5", "step %q waits for one more attempt after %d failures of %d", f.Step, s.run.failures, attempts.MaxAttempts)
 	}
-	return "", ""
+	return nil
 }
 
 // cooledBeforeCheck reports whether the attempt after the cool-down was granted before a check, after which it waits for a
@@ -180,14 +176,14 @@ func (s *eventCheck) cooledBeforeCheck(attempts events.Attempts) bool {
 }
 
 // unsent checks a failure. If no attempt runs, the request couldn't be sent, and the budget must allow the attempt.
-func (s *eventCheck) unsent(attempts events.Attempts) (promise, what string) {
+func (s *eventCheck) unsent(attempts events.Attempts) *Fault {
 	f, ok := s.e.Fact.(*events.AttemptFailed)
 	switch {
 	case !ok:
-		return "", ""
+		return nil
 	case !s.run.running:
-		if promise, what = s.nextCall(""); what != "" {
-			return promise, what
+		if fault := s.nextCall(""); fault != nil {
+			return fault
 		}
 		return s.budget(attempts)
 	}
@@ -195,51 +191,51 @@ func (s *eventCheck) unsent(attempts events.Attempts) (promise, what string) {
 }
 
 // begun checks that an attempt is within the budget, and has the run's key and the plan's agent.
-func (s *eventCheck) begun(attempts events.Attempts) (promise, what string) {
+func (s *eventCheck) begun(attempts events.Attempts) *Fault {
 	f, ok := s.e.Fact.(*events.AttemptStarted)
 	if !ok {
-		return "", ""
+		return nil
 	}
-	if promise, what = s.nextCall(f.Key); what != "" {
-		return promise, what
+	if fault := s.nextCall(f.Key); fault != nil {
+		return fault
 	}
 	if f.Kind == events.Do {
-		if promise, what = s.askedBefore("the next attempt"); what != "" {
-			return promise, what
+		if fault := s.askedBefore("the next attempt"); fault != nil {
+			return fault
 		}
 	}
-	if promise, what = s.budget(attempts); what != "" {
-		return promise, what
+	if fault := s.budget(attempts); fault != nil {
+		return fault
 	}
 	if s.run.key != "" && (s.run.key == f.Key) == s.run.renewed {
-		return "P7", fmt.Sprintf("%s attempt %d of step %q has the key %s after %s; renewable: %v", f.Kind, f.Attempt, f.Step, f.Key, s.run.key, s.run.renewed)
+		return faultf("P7", "%s attempt %d of step %q has the key %s after %s; renewable: %v", f.Kind, f.Attempt, f.Step, f.Key, s.run.key, s.run.renewed)
 	}
-	if promise, what = s.checkHeartbeat(f, attempts); what != "" {
-		return promise, what
+	if fault := s.checkHeartbeat(f, attempts); fault != nil {
+		return fault
 	}
 	return s.asked(f)
 }
 
 // deferrable checks a failure's wait, and that an attempt isn't counted only if its agent did nothing and asked to be
 // called later, at most MaxDeferrals times.
-func (s *eventCheck) deferrable(f *events.AttemptFailed) (promise, what string) {
+func (s *eventCheck) deferrable(f *events.AttemptFailed) *Fault {
 	switch number := s.run.attempt - s.run.lastCall - s.run.failures; {
 	case f.RetryAfter < 0 || f.RetryAfter > events.MaxRetryAfter:
-		return "P5", fmt.Sprintf("step %q waits for %s because its agent asked for it; at most %s", f.Step, f.RetryAfter, events.MaxRetryAfter)
+		return faultf("P5", "step %q waits for %s because its agent asked for it; at most %s", f.Step, f.RetryAfter, events.MaxRetryAfter)
 	case f.Deferred && (f.Effect != events.EffectNone || f.RetryAfter == 0):
-		return "P5", fmt.Sprintf("attempt %d of step %q isn't counted, and its effect is %s, its wait %s: only what had no effect and asks for a wait isn't",
+		return faultf("P5", "attempt %d of step %q isn't counted, and its effect is %s, its wait %s: only what had no effect and asks for a wait isn't",
 			f.Attempt, f.Step, f.Effect, f.RetryAfter)
 	case f.Deferred && number > events.MaxDeferrals:
-		return "P5", fmt.Sprintf("attempt %d of step %q isn't counted, after %d that weren't; at most %d", f.Attempt, f.Step, number-1, events.MaxDeferrals)
+		return faultf("P5", "attempt %d of step %q isn't counted, after %d that weren't; at most %d", f.Attempt, f.Step, number-1, events.MaxDeferrals)
 	}
-	return "", ""
+	return nil
 }
 
 // budget checks that one more attempt is allowed, and that its wait is over.
-func (s *eventCheck) budget(attempts events.Attempts) (promise, what string) {
+func (s *eventCheck) budget(attempts events.Attempts) *Fault {
 	k, step, attempt := s.about.Kind, s.about.Step, s.about.Attempt
-	if promise, what = s.retryable(); what != "" {
-		return promise, what
+	if fault := s.retryable(); fault != nil {
+		return fault
 	}
 	most := attempts.MaxAttempts
 	if s.run.cooled {
@@ -247,28 +243,28 @@ func (s *eventCheck) budget(attempts events.Attempts) (promise, what string) {
 	}
 	switch {
 	case s.run.fresh >= most && !s.run.granted:
-		return "P5", fmt.Sprintf("%s attempt %d of step %q after %d attempts; at most %d", k, attempt, step, s.run.fresh, most)
+		return faultf("P5", "%s attempt %d of step %q after %d attempts; at most %d", k, attempt, step, s.run.fresh, most)
 	case s.e.At.Before(s.run.notBefore):
-		return "P5", fmt.Sprintf("%s attempt %d of step %q began %s before its wait was over", k, attempt, step, s.run.notBefore.Sub(s.e.At))
+		return faultf("P5", "%s attempt %d of step %q began %s before its wait was over", k, attempt, step, s.run.notBefore.Sub(s.e.At))
 	}
-	return "", ""
+	return nil
 }
 
 // asked checks that an attempt has the agent and the operation of the plan, the key of its own run (P7) and a token
 // (P18). A service would take another run's key for an operation that it has already done. Without a token any writer
 // could reply.
-func (s *eventCheck) asked(f *events.AttemptStarted) (promise, what string) {
+func (s *eventCheck) asked(f *events.AttemptStarted) *Fault {
 	t := s.t
 	if agent, operation := t.open.state.Plan.Agent(s.index, f.Kind); f.Agent != agent || f.Operation != operation {
-		return "P2", fmt.Sprintf("%s attempt %d of step %q is for %s of agent %q; by the plan for %s of agent %q", f.Kind, f.Attempt, f.Step, f.Operation, f.Agent, operation, agent)
+		return faultf("P2", "%s attempt %d of step %q is for %s of agent %q; by the plan for %s of agent %q", f.Kind, f.Attempt, f.Step, f.Operation, f.Agent, operation, agent)
 	}
 	if f.TokenHash == "" {
-		return "P18", fmt.Sprintf("%s attempt %d of step %q has no token, so no reply to it can be told from a forged one", f.Kind, f.Attempt, f.Step)
+		return faultf("P18", "%s attempt %d of step %q has no token, so no reply to it can be told from a forged one", f.Kind, f.Attempt, f.Step)
 	}
 	if own := s.c.ownKey(t, s.index, f.Kind, t.steps[s.index].generationOf(f.Kind)); !ends(f.Key, own) {
-		return "P7", fmt.Sprintf("%s attempt %d of step %q has the key %s, which doesn't end with its own, %s", f.Kind, f.Attempt, f.Step, f.Key, own)
+		return faultf("P7", "%s attempt %d of step %q has the key %s, which doesn't end with its own, %s", f.Kind, f.Attempt, f.Step, f.Key, own)
 	}
-	return "", ""
+	return nil
 }
 
 // ownKey returns the idempotency key of a run without the namespace before it, which differs for imported events. The
@@ -298,66 +294,64 @@ func (f *facts) generationOf(k events.Kind) uint16 {
 }
 
 // early checks that no timer fires before it is due (P16).
-func (s *eventCheck) early() (promise, what string) {
+func (s *eventCheck) early() *Fault {
 	if !s.fires() {
-		return "", ""
+		return nil
 	}
 	if d := s.timer.Due.Sub(s.e.At); d > 0 {
-		return "P16", fmt.Sprintf("the timer of event %d fired %s before it was due", s.timer.Seq, d)
+		return faultf("P16", "the timer of event %d fired %s before it was due", s.timer.Seq, d)
 	}
 	if tolerance := s.c.o.EarliestBy; tolerance > 0 && !s.r.Time.IsZero() {
 		if d := s.timer.Due.Sub(s.r.Time); d > tolerance {
-			return "P16", fmt.Sprintf("the timer of event %d fired %s before it was due, by the record's timestamp", s.timer.Seq, d)
+			return faultf("P16", "the timer of event %d fired %s before it was due, by the record's timestamp", s.timer.Seq, d)
 		}
 	}
-	return "", ""
+	return nil
 }
 
 // once checks that a repeated request of an operator is accepted once, as far as the task stores accepted requests
 // (P10).
-func (s *eventCheck) once() (promise, what string) {
+func (s *eventCheck) once() *Fault {
 	request := s.request()
 	for _, a := range s.t.open.state.Accepted {
 		if request != "" && a.RequestID == request {
-			return "P10", fmt.Sprintf("%s of the request %q, which was accepted as event %d", s.e.Fact.Type(), request, a.Seq)
+			return faultf("P10", "%s of the request %q, which was accepted as event %d", s.e.Fact.Type(), request, a.Seq)
 		}
 	}
-	return "", ""
+	return nil
 }
 
 // origin checks that the event's cause is an input that can lead to it (P10; P3 for events from replies, P4 for events
 // from timers).
-func (s *eventCheck) origin() (promise, what string) {
-	from, only := s.rule.from, s.rule.only
+func (s *eventCheck) origin() *Fault {
+	promise, from, only := cmp.Or(s.rule.promise, "P10"), s.rule.from, s.rule.only
 	switch {
 	case s.e.Queued && (only || s.rule.own):
-		what = fmt.Sprintf("%s can't come of a slot that %s freed", s.e.Fact.Type(), s.e.Cause)
+		return faultf(promise, "%s can't come of a slot that %s freed", s.e.Fact.Type(), s.e.Cause)
 	case s.first && (s.rule.follows || !slices.Contains(from, s.e.Cause.Inbox)):
-		what = fmt.Sprintf("%s can't come of %s", s.e.Fact.Type(), s.e.Cause)
+		return faultf(promise, "%s can't come of %s", s.e.Fact.Type(), s.e.Cause)
 	case !s.first && only:
-		what = fmt.Sprintf("%s is not the first that %s led to", s.e.Fact.Type(), s.e.Cause)
-	default:
-		return "", ""
+		return faultf(promise, "%s is not the first that %s led to", s.e.Fact.Type(), s.e.Cause)
 	}
-	return cmp.Or(s.rule.promise, "P10"), what
+	return nil
 }
 
 // inTime checks that a task leaves processing by its complete-by plus RecoverWithin (P1). was is the state before the
 // event.
-func (s *eventCheck) inTime(was events.TaskState) (promise, what string) {
+func (s *eventCheck) inTime(was events.TaskState) *Fault {
 	now := s.t.open.state
 	bound := s.c.o.RecoverWithin
 	if bound == 0 || was != events.StateProcessing || now.State == was || now.CompleteBy.IsZero() {
-		return "", ""
+		return nil
 	}
 	if late := s.e.At.Sub(now.CompleteBy); late > bound {
-		return "P1", fmt.Sprintf("%s %s after the task's complete-by; at most %s", now.State, late, bound)
+		return faultf("P1", "%s %s after the task's complete-by; at most %s", now.State, late, bound)
 	}
-	return "", ""
+	return nil
 }
 
 // after applies the event to the state of the checks, and checks its policy, the end of an undo, and the time.
-func (s *eventCheck) after() (promise, what string) {
+func (s *eventCheck) after() *Fault {
 	o, was := s.t.open, s.t.state
 	if f, ok := s.e.Fact.(*events.TaskReceived); ok {
 		s.t.plan, s.t.steps = f.Plan, make([]facts, len(f.Plan.Steps))
@@ -386,16 +380,16 @@ func (s *eventCheck) after() (promise, what string) {
 	if o.timers.Evolve(s.e); o.timers.Armed == nil {
 		o.timers.Armed = armed[:0] // reuse the memory
 	}
-	if promise, what := s.checkPolicy(); what != "" {
-		return promise, what
+	if fault := s.checkPolicy(); fault != nil {
+		return fault
 	}
-	if promise, what := s.checkItemsOutput(); what != "" {
-		return promise, what
+	if fault := s.checkItemsOutput(); fault != nil {
+		return fault
 	}
 	switch s.about.Verb {
 	case events.VerbUndone, events.VerbCancelled:
-		if promise, what := s.allUndone(was); what != "" {
-			return promise, what
+		if fault := s.allUndone(was); fault != nil {
+			return fault
 		}
 	case events.VerbHeld:
 		s.c.holds = append(s.c.holds, hold{s.t, s.e.Seq, s.r.Offset})

@@ -139,10 +139,10 @@ func (f *finish) checkOpenTask(t *task) {
 	if bound, since, ok := f.drainBy(t); ok && !f.waitsForChild(t) {
 		switch by := since.Add(bound); {
 		case !t.settled() && f.now.After(by):
-			f.addTaskFault(t, "P14", fmt.Sprintf("%s %s after it was asked for and the faults were off; at most %s", t.state, f.now.Sub(since), bound))
+			f.addTaskFault(t, faultf("P14", "%s %s after it was asked for and the faults were off; at most %s", t.state, f.now.Sub(since), bound))
 			return
 		case t.settled() && t.statusAt > by.UnixMilli():
-			f.addTaskFault(t, "P14", fmt.Sprintf("%s %s after it was asked for and the faults were off; at most %s", t.state, time.UnixMilli(t.statusAt).Sub(since), bound))
+			f.addTaskFault(t, faultf("P14", "%s %s after it was asked for and the faults were off; at most %s", t.state, time.UnixMilli(t.statusAt).Sub(since), bound))
 		}
 	}
 	if t.settled() {
@@ -150,7 +150,7 @@ func (f *finish) checkOpenTask(t *task) {
 	}
 	armed := t.open.timers.Armed
 	if len(armed) == 0 && !t.withdraws() {
-		f.addTaskFault(t, "P1", fmt.Sprintf("%s, and no timer is armed: nothing will ever happen", t.state))
+		f.addTaskFault(t, faultf("P1", "%s, and no timer is armed: nothing will ever happen", t.state))
 	}
 	for _, a := range armed {
 		late := f.now.Sub(a.Timer.Due)
@@ -159,7 +159,7 @@ func (f *finish) checkOpenTask(t *task) {
 		}
 		f.report.Overdue++
 		if bound := f.c.o.RecoverWithin; bound > 0 && late > bound {
-			f.addTaskFault(t, "P1", fmt.Sprintf("%s, and the timer of event %d has been due for %s; at most %s", t.state, a.Timer.Seq, late, bound))
+			f.addTaskFault(t, faultf("P1", "%s, and the timer of event %d has been due for %s; at most %s", t.state, a.Timer.Seq, late, bound))
 			return
 		}
 	}
@@ -178,8 +178,8 @@ func (f *finish) drainBy(t *task) (bound time.Duration, since time.Time, ok bool
 }
 
 // addTaskFault adds a fault of a task that only the end shows.
-func (f *finish) addTaskFault(t *task, promise, what string) {
-	f.faults.add(Fault{Promise: promise, Task: t.id, Partition: t.partition, What: what})
+func (f *finish) addTaskFault(t *task, fault *Fault) {
+	f.faults.add(Fault{Promise: fault.Promise, Task: t.id, Partition: t.partition, What: fault.What})
 }
 
 // checkDrained checks that the lag reaches 0 after all faults are off (P14).
@@ -225,7 +225,7 @@ func (f *finish) checkRequests() {
 	for _, t := range f.c.order {
 		for i := range t.attempts {
 			if a := &t.attempts[i]; !a.asked && !t.broken {
-				f.addTaskFault(t, "P10", fmt.Sprintf("attempt %d of step %q (%s) has no request", a.number, t.plan.Steps[a.step].ID, kindsOfRun[a.run()]))
+				f.addTaskFault(t, faultf("P10", "attempt %d of step %q (%s) has no request", a.number, t.plan.Steps[a.step].ID, kindsOfRun[a.run()]))
 				break
 			}
 		}
@@ -248,8 +248,8 @@ func (f *finish) checkEffects(t *task) {
 				completed: s.flags.has(completed) && g == int(s.generation),
 				caught:    s.flags.has(caught) && s.flags.has(unknown) && p.Undo != nil, back: t.takenBack() && p.Undo != nil,
 				byHand: s.flags.has(handUndone), spared: !s.flags.has(undoAsked | handUndone)}
-			if promise, what := f.c.ledger.check(x); what != "" {
-				f.addTaskFault(t, promise, what)
+			if fault := f.c.ledger.check(x); fault != nil {
+				f.addTaskFault(t, fault)
 			}
 		}
 	}

@@ -285,9 +285,8 @@ func (c *Checker) checkCause(p *partition, s *eventCheck) {
 
 // checkInput compares an input with the first event that it led to.
 func (c *Checker) checkInput(kind events.Inbox, x *input, l *lead) {
-	promise, what := c.compareInput(kind, x, l)
-	if what != "" {
-		c.addHistoryFault(Fault{promise, l.task, topicEvents, l.partition, l.offset, what})
+	if fault := c.compareInput(kind, x, l); fault != nil {
+		c.addHistoryFault(Fault{fault.Promise, l.task, topicEvents, l.partition, l.offset, fault.What})
 	}
 	if kind == events.Replies {
 		c.checkLateReply(x, l.place, &c.late, &c.faults)

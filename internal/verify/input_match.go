@@ -1,7 +1,6 @@
 package verify
 
 import (
-	"fmt"
 	"hash/maphash"
 	"slices"
 	"strings"
@@ -125,17 +124,17 @@ func asksErrored(s *eventCheck) []events.Action {
 	return nil
 }
 
-func (c *Checker) compareInput(kind events.Inbox, x *input, l *lead) (promise, what string) {
+func (c *Checker) compareInput(kind events.Inbox, x *input, l *lead) *Fault {
 	cause := events.Cause{Inbox: l.inbox, Partition: l.partition, Offset: l.place.offset}
 	switch {
 	case x.unreadable != "":
-		return "P15", fmt.Sprintf("%s led to %s and can't be used: %s", cause, l.fact, x.unreadable)
+		return faultf("P15", "%s led to %s and can't be used: %s", cause, l.fact, x.unreadable)
 	case c.dead[l.place].why != "" && !c.takenAgain(l.place) && !c.recreated(l.inboxPart):
-		return "P15", fmt.Sprintf("%s led to %s and is a dead letter: %s", cause, l.fact, c.dead[l.place].why)
+		return faultf("P15", "%s led to %s and is a dead letter: %s", cause, l.fact, c.dead[l.place].why)
 	case x.task != l.task:
-		return "P10", fmt.Sprintf("%s is about task %q", cause, x.task)
+		return faultf("P10", "%s is about task %q", cause, x.task)
 	case x.where != l.partition:
-		return "P10", fmt.Sprintf("%s led to %s and belongs in partition %d", cause, l.fact, x.where)
+		return faultf("P10", "%s led to %s and belongs in partition %d", cause, l.fact, x.where)
 	}
 	switch kind {
 	case events.Tasks:
@@ -143,17 +142,17 @@ func (c *Checker) compareInput(kind events.Inbox, x *input, l *lead) (promise, w
 			return x.checkWithdrawal(cause, l)
 		}
 		if x.says != l.digest || x.says != l.made[0] && x.says != l.made[1] {
-			return "P10", fmt.Sprintf("%s is another submission: its digest is %s, that of the event %s, of what is in it %s", cause, x.says, l.digest, l.made[0])
+			return faultf("P10", "%s is another submission: its digest is %s, that of the event %s, of what is in it %s", cause, x.says, l.digest, l.made[0])
 		}
 		if x.due != l.due {
-			return "P10", fmt.Sprintf("%s asks for another complete_by than %s has", cause, l.fact)
+			return faultf("P10", "%s asks for another complete_by than %s has", cause, l.fact)
 		}
 		if x.by != l.by {
-			return "P10", fmt.Sprintf("%s has another traceparent, another parent, or is of another record of an intake, than %s", cause, l.fact)
+			return faultf("P10", "%s has another traceparent, another parent, or is of another record of an intake, than %s", cause, l.fact)
 		}
 	case events.Replies:
 		if l.from != "" && c.o.Namespace.InstanceOf(l.agent, x.says) != l.from {
-			return "P3", fmt.Sprintf("%s was written by %q; it led to %s of the instance %q", cause, x.says, l.fact, l.from)
+			return faultf("P3", "%s was written by %q; it led to %s of the instance %q", cause, x.says, l.fact, l.from)
 		}
 		if l.ofItem {
 			return x.checkItemReply(cause, l)
@@ -161,11 +160,11 @@ func (c *Checker) compareInput(kind events.Inbox, x *input, l *lead) (promise, w
 		return x.checkReply(cause, l)
 	case events.Recoveries:
 		if x.timer != l.timer || x.ref.Step != l.slot.Step || x.ref.Step != "" && x.ref.Kind != l.slot.Kind {
-			return "P4", fmt.Sprintf("%s is for the timer of event %d (%s %s); %s ended that of event %d (%s %s)",
+			return faultf("P4", "%s is for the timer of event %d (%s %s); %s ended that of event %d (%s %s)",
 				cause, x.timer, x.ref.Kind, x.ref.Step, l.fact, l.timer, l.slot.Kind, l.slot.Step)
 		}
 		if l.asks != nil && !slices.Contains(l.asks, x.action) {
-			return "P4", fmt.Sprintf("%s asks for %s; it led to %s", cause, x.action, l.fact)
+			return faultf("P4", "%s asks for %s; it led to %s", cause, x.action, l.fact)
 		}
 	case events.Controls:
 		return x.checkCommand(cause, l)
@@ -173,40 +172,40 @@ func (c *Checker) compareInput(kind events.Inbox, x *input, l *lead) (promise, w
 		return x.checkSignal(cause, l)
 	case events.Inboxes: // the number of inboxes
 	}
-	return "", ""
+	return nil
 }
 
 // checkReply checks that the event ends the attempt that the reply names, with its outcome (P3), and that the
 // reply has the attempt's token (P18).
-func (x *input) checkReply(cause events.Cause, l *lead) (promise, what string) {
+func (x *input) checkReply(cause events.Cause, l *lead) *Fault {
 	if x.ref != (events.RequestRef{Step: l.slot.Step, Kind: l.slot.Kind, Attempt: l.attempt}) {
-		return "P3", fmt.Sprintf("%s is of %s; it led to %s of %s", cause, events.RequestID(x.task, x.ref), l.fact,
+		return faultf("P3", "%s is of %s; it led to %s of %s", cause, events.RequestID(x.task, x.ref), l.fact,
 			events.RequestID(l.task, events.RequestRef{Step: l.slot.Step, Kind: l.slot.Kind, Attempt: l.attempt}))
 	}
 	if x.token != l.token {
-		return "P18", fmt.Sprintf("%s hasn't the token of %s, and led to %s: another than its agent answered", cause, events.RequestID(x.task, x.ref), l.fact)
+		return faultf("P18", "%s hasn't the token of %s, and led to %s: another than its agent answered", cause, events.RequestID(x.task, x.ref), l.fact)
 	}
 	tooLarge := x.outcome == events.Completed && (strings.Contains(l.fact, ".failed.") || isChildRejected(l.fact))
 	again := x.outcome == events.Completed && l.fact == (*events.CallRepeated)(nil).Type()
 	if !tooLarge && !again && !strings.Contains(l.fact, verbOf(x.outcome)) {
-		return "P3", fmt.Sprintf("%s says %s; it led to %s", cause, x.outcome, l.fact)
+		return faultf("P3", "%s says %s; it led to %s", cause, x.outcome, l.fact)
 	}
 	switch {
 	case tooLarge && !l.large:
-		return "P3", fmt.Sprintf("%s says %s; it led to %s, and not for its size", cause, x.outcome, l.fact)
+		return faultf("P3", "%s says %s; it led to %s, and not for its size", cause, x.outcome, l.fact)
 	case x.outcome == events.Progress && x.body != l.body && !l.large:
-		return "P3", fmt.Sprintf("%s has another progress than %s, which it led to", cause, l.fact)
+		return faultf("P3", "%s has another progress than %s, which it led to", cause, l.fact)
 	case x.outcome == events.Progress, x.outcome == events.Resumed:
 	case x.outcome == events.Completed && l.written && x.body != l.body:
-		return "P3", fmt.Sprintf("%s has another output than %s, which it led to", cause, l.fact)
+		return faultf("P3", "%s has another output than %s, which it led to", cause, l.fact)
 	case x.outcome != events.Completed && x.body != 0 && x.body != l.body && !l.large:
-		return "P3", fmt.Sprintf("%s has another error than %s, which it led to", cause, l.fact)
+		return faultf("P3", "%s has another error than %s, which it led to", cause, l.fact)
 	case x.outcome == events.Failed && (x.effect == events.EffectNone) != (l.effect == events.EffectNone):
-		return "P3", fmt.Sprintf("%s says that its effect is %s; it led to %s, which says %s", cause, x.effect, l.fact, l.effect)
+		return faultf("P3", "%s says that its effect is %s; it led to %s, which says %s", cause, x.effect, l.fact, l.effect)
 	case x.outcome == events.Failed && x.later != l.later:
-		return "P3", fmt.Sprintf("%s asks for a wait of %s; it led to %s, which has one of %s", cause, x.later, l.fact, l.later)
+		return faultf("P3", "%s asks for a wait of %s; it led to %s, which has one of %s", cause, x.later, l.fact, l.later)
 	}
-	return "", ""
+	return nil
 }
 
 // verbOf returns the part of an event's type that a reply with this outcome leads to.
@@ -226,7 +225,7 @@ func verbOf(o events.Outcome) string {
 }
 
 // checkCommand checks that the event is what the control asks for (P10).
-func (x *input) checkCommand(cause events.Cause, l *lead) (promise, what string) {
+func (x *input) checkCommand(cause events.Cause, l *lead) *Fault {
 	facts := map[events.Command][]string{
 		events.Cancel:   {(*events.TaskUndoing)(nil).Type(), (*events.TaskCancelled)(nil).Type()},
 		events.UndoTask: {(*events.TaskUndoing)(nil).Type()},
@@ -236,10 +235,10 @@ func (x *input) checkCommand(cause events.Cause, l *lead) (promise, what string)
 	}
 	for _, f := range facts[x.command] {
 		if f == l.fact && x.request == l.request && x.by == l.by && x.matchesCommand(l) {
-			return "", ""
+			return nil
 		}
 	}
-	return "P10", fmt.Sprintf("%s asks for %s (request %q); it led to %s (request %q)", cause, x.command, x.request, l.fact, l.request)
+	return faultf("P10", "%s asks for %s (request %q); it led to %s (request %q)", cause, x.command, x.request, l.fact, l.request)
 }
 
 // matchesCommand reports whether the event has the parameters of the control.

@@ -86,8 +86,9 @@ func (l *Ledger) Check(t *events.Task) []Fault {
 		x := settled{step: t.Plan.Steps[i].ID, key: s.Key, completed: s.State == events.StepCompleted,
 			caught: s.State == events.StepCaught && s.Unknown && t.Plan.Steps[i].Undo != nil,
 			back:   back && t.Plan.Steps[i].Undo != nil}
-		if promise, what := l.check(x); what != "" {
-			fs = append(fs, Fault{Promise: promise, Task: t.ID, What: what})
+		if fault := l.check(x); fault != nil {
+			fault.Task = t.ID
+			fs = append(fs, *fault)
 		}
 	}
 	return fs
@@ -109,22 +110,22 @@ type settled struct {
 	spared    bool // no undo was requested
 }
 
-func (l *Ledger) check(s settled) (promise, what string) {
+func (l *Ledger) check(s settled) *Fault {
 	x := l.keys[s.key]
 	if x == nil {
 		x = &effects{}
 	}
 	switch {
 	case s.caught && !s.byHand && x.happened > 0 && (!x.undone || x.afterwards):
-		return "P21", fmt.Sprintf("the error of step %q was caught, and it has an effect under %s without its undo", s.step, s.key)
+		return faultf("P21", "the error of step %q was caught, and it has an effect under %s without its undo", s.step, s.key)
 	case s.completed && x.happened == 0:
-		return "P7", fmt.Sprintf("step %q completed without an effect under %s", s.step, s.key)
+		return faultf("P7", "step %q completed without an effect under %s", s.step, s.key)
 	case s.back && !s.byHand && x.happened > 0 && !x.undone:
-		return "P6", fmt.Sprintf("step %q has an effect under %s without its undo", s.step, s.key)
+		return faultf("P6", "step %q has an effect under %s without its undo", s.step, s.key)
 	case s.back && x.afterwards:
-		return "P6", fmt.Sprintf("step %q had an effect under %s after its undo", s.step, s.key)
+		return faultf("P6", "step %q had an effect under %s after its undo", s.step, s.key)
 	case s.spared && x.undone:
-		return "P6", fmt.Sprintf("step %q was undone under %s, and nobody asked for it", s.step, s.key)
+		return faultf("P6", "step %q was undone under %s, and nobody asked for it", s.step, s.key)
 	}
-	return "", ""
+	return nil
 }

@@ -1,7 +1,6 @@
 package verify
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -15,10 +14,10 @@ func init() {
 
 // checkMigrated checks that what happened to the task fits the plan of its new version (P2): the plan has each step that
 // has begun, as the same work, and no step has begun before one that it needs.
-func (s *eventCheck) checkMigrated() (promise, what string) {
+func (s *eventCheck) checkMigrated() *Fault {
 	f, ok := s.e.Fact.(*events.TaskMigrated)
 	if !ok || f.Plan == nil {
-		return "", ""
+		return nil
 	}
 	t := s.t
 	for i := range t.steps {
@@ -29,22 +28,22 @@ func (s *eventCheck) checkMigrated() (promise, what string) {
 		j, ok := f.Plan.Step(id)
 		switch {
 		case !ok:
-			return "P2", fmt.Sprintf("migrated to version %d, which lacks step %q, and it has begun", f.Version, id)
+			return faultf("P2", "migrated to version %d, which lacks step %q, and it has begun", f.Version, id)
 		case f.Plan.Steps[j].StepKind != t.plan.Steps[i].StepKind:
-			return "P2", fmt.Sprintf("migrated to version %d, in which step %q is of another kind, and it has begun", f.Version, id)
+			return faultf("P2", "migrated to version %d, in which step %q is of another kind, and it has begun", f.Version, id)
 		}
 		for _, k := range kindsOfRun {
 			if what := t.changedWork(i, k, f.Plan, j); what != "" {
-				return "P2", fmt.Sprintf("migrated to version %d, in which step %q has another %s", f.Version, id, what)
+				return faultf("P2", "migrated to version %d, in which step %q has another %s", f.Version, id, what)
 			}
 		}
 		for _, n := range f.Plan.Steps[j].Needs {
 			if need := f.Plan.Steps[n].ID; !t.metBefore(i, need) {
-				return "P2", fmt.Sprintf("migrated to version %d, in which step %q needs step %q, and it began before that was done", f.Version, id, need)
+				return faultf("P2", "migrated to version %d, in which step %q needs step %q, and it began before that was done", f.Version, id, need)
 			}
 		}
 	}
-	return "", ""
+	return nil
 }
 
 func (t *task) hasBegun(i int) bool {

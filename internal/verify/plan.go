@@ -12,58 +12,58 @@ import (
 const done = completed | handSettled | skipped | caught
 
 // checkPlan checks an event against the plan's graph, and against the plan's rule for tasks that can't continue (P2).
-func (s *eventCheck) checkPlan() (promise, what string) {
+func (s *eventCheck) checkPlan() *Fault {
 	if s.rule.course == nil {
-		return "", ""
+		return nil
 	}
 	return s.rule.course(s)
 }
 
-func (s *eventCheck) checkSkip() (promise, what string) {
+func (s *eventCheck) checkSkip() *Fault {
 	i, ok := s.t.open.state.Plan.Step(s.about.Step)
 	if !ok {
-		return "", ""
+		return nil
 	}
 	if s.t.steps[i].flags.has(unknown) {
-		return "P6", fmt.Sprintf("step %q is skipped after an attempt that may have had an effect, which nothing would undo", s.about.Step)
+		return faultf("P6", "step %q is skipped after an attempt that may have had an effect, which nothing would undo", s.about.Step)
 	}
 	return s.checkStart(i)
 }
 
-func (s *eventCheck) checkAttempt() (promise, what string) { return s.checkStartIf(true) }
-func (s *eventCheck) checkUnsent() (promise, what string)  { return s.checkStartIf(!s.run.running) }
-func (s *eventCheck) checkErrored() (promise, what string) {
+func (s *eventCheck) checkAttempt() *Fault { return s.checkStartIf(true) }
+func (s *eventCheck) checkUnsent() *Fault  { return s.checkStartIf(!s.run.running) }
+func (s *eventCheck) checkErrored() *Fault {
 	return s.checkStartIf(s.t.open.state.State == events.StateProcessing)
 }
 
 // checkStartIf is checkStart if the event is about the step's own operation.
-func (s *eventCheck) checkStartIf(begins bool) (promise, what string) {
+func (s *eventCheck) checkStartIf(begins bool) *Fault {
 	if !begins || s.about.Kind != events.Do {
-		return "", ""
+		return nil
 	}
 	return s.checkStart(s.index)
 }
 
-func (s *eventCheck) checkProcessed() (promise, what string) {
+func (s *eventCheck) checkProcessed() *Fault {
 	if i, ok := s.t.notDone(); ok {
-		return "P2", fmt.Sprintf("processed, and step %q is neither completed, skipped nor caught", s.t.plan.Steps[i].ID)
+		return faultf("P2", "processed, and step %q is neither completed, skipped nor caught", s.t.plan.Steps[i].ID)
 	}
-	return "", ""
+	return nil
 }
 
 // checkStart checks that a step starts, or is skipped, only when the steps that it needs are done and no step is
 // in error.
-func (s *eventCheck) checkStart(i int) (promise, what string) {
+func (s *eventCheck) checkStart(i int) *Fault {
 	steps := s.t.open.state.Plan.Steps
 	for _, n := range steps[i].Needs {
 		if !s.t.steps[n].flags.has(done) {
-			return "P2", fmt.Sprintf("%s of step %q before step %q, which it needs, was done", s.e.Fact.Type(), steps[i].ID, steps[n].ID)
+			return faultf("P2", "%s of step %q before step %q, which it needs, was done", s.e.Fact.Type(), steps[i].ID, steps[n].ID)
 		}
 	}
 	if s.t.open.erred > 0 {
-		return "P2", fmt.Sprintf("%s of step %q while another is in error", s.e.Fact.Type(), steps[i].ID)
+		return faultf("P2", "%s of step %q while another is in error", s.e.Fact.Type(), steps[i].ID)
 	}
-	return "", ""
+	return nil
 }
 
 // notDone returns a step that isn't done, if there is one.
@@ -81,112 +81,112 @@ func (t *task) notDone() (step int, ok bool) {
 
 // The functions from checkHold to checkResume check that a task continues or ends as its plan or an operator decided.
 
-func (s *eventCheck) checkHold() (promise, what string) {
+func (s *eventCheck) checkHold() *Fault {
 	g := &s.t.open.gaveUp
 	undo := g.undo && g.seq == s.e.Seq-1
 	if t := s.t.open.state; t.State != events.StateUndoing && s.t.onError() != events.OnErrorHold && !undo {
-		return "P2", fmt.Sprintf("held, and the plan says %s", t.Plan.OnError)
+		return faultf("P2", "held, and the plan says %s", t.Plan.OnError)
 	}
 	return s.checkReason(s.about.Error())
 }
 
-func (s *eventCheck) checkUndoing() (promise, what string) {
+func (s *eventCheck) checkUndoing() *Fault {
 	f, ok := s.e.Fact.(*events.TaskUndoing)
 	if !ok {
-		return "", ""
+		return nil
 	}
 	t := s.t.open.state
 	switch own := f.RequestID == ""; {
 	case own && s.first && s.e.Cause.Inbox == events.Tasks:
 		return s.checkWithdrawing(f)
 	case t.State == events.StateError && t.Ending != "":
-		return "P2", "undoing again, while an undo of it is held"
+		return faultf("P2", "undoing again, while an undo of it is held")
 	case own && t.State == events.StateProcessed:
-		return "P2", "undoing a processed task, which nobody asked for"
+		return faultf("P2", "undoing a processed task, which nobody asked for")
 	case own && t.Plan.OnError != events.OnErrorUndo:
-		return "P2", fmt.Sprintf("undoing, which nobody asked for, and the plan says %s", t.Plan.OnError)
+		return faultf("P2", "undoing, which nobody asked for, and the plan says %s", t.Plan.OnError)
 	case own && s.t.onError() != events.OnErrorUndo:
-		return "P2", "undoing, which nobody asked for, and a pivot is completed"
+		return faultf("P2", "undoing, which nobody asked for, and a pivot is completed")
 	case own && s.t.open.gaveUp.undo && s.t.open.gaveUp.seq == s.e.Seq-1:
-		return "P2", "undoing, and an undo of it just failed: it must be held"
+		return faultf("P2", "undoing, and an undo of it just failed: it must be held")
 	case own && (f.Ending != events.StateUndone || f.Keep):
-		return "P2", fmt.Sprintf("undoing to be %s (keep: %v), which nobody asked for", f.Ending, f.Keep)
+		return faultf("P2", "undoing to be %s (keep: %v), which nobody asked for", f.Ending, f.Keep)
 	case own:
 		return s.checkReason(f.Error)
 	}
-	return "", ""
+	return nil
 }
 
-func (s *eventCheck) checkUndone() (promise, what string) { return s.checkEnd(events.StateUndone) }
+func (s *eventCheck) checkUndone() *Fault { return s.checkEnd(events.StateUndone) }
 
-func (s *eventCheck) checkCancelled() (promise, what string) {
+func (s *eventCheck) checkCancelled() *Fault {
 	switch t := s.t.open.state; {
 	case t.State != events.StateError:
 		return s.checkEnd(events.StateCancelled)
 	case t.Ending == "":
-		return "P2", "cancelled in a hold, and it wasn't being undone: that would come first"
+		return faultf("P2", "cancelled in a hold, and it wasn't being undone: that would come first")
 	}
-	return "", ""
+	return nil
 }
 
-func (s *eventCheck) checkRelease() (promise, what string) {
+func (s *eventCheck) checkRelease() *Fault {
 	undoing := s.t.open.state.Ending != ""
 	if i, ok := s.t.plan.Step(s.about.Step); ok && s.t.steps[i].flags.has(catching) {
 		undoing = true // its undo is released
 	}
 	if undoing != (s.about.As == events.StepUndone) {
-		return "P2", fmt.Sprintf("step %q is released as %s; the task is being undone: %v", s.about.Step, s.about.As, undoing)
+		return faultf("P2", "step %q is released as %s; the task is being undone: %v", s.about.Step, s.about.As, undoing)
 	}
-	return "", ""
+	return nil
 }
 
-func (s *eventCheck) checkResume() (promise, what string) {
+func (s *eventCheck) checkResume() *Fault {
 	switch own := s.request() == ""; {
 	case own == s.first:
-		return "P10", fmt.Sprintf("resumed by the request %q; it is the first that %s led to: %v", s.request(), s.e.Cause, s.first)
+		return faultf("P10", "resumed by the request %q; it is the first that %s led to: %v", s.request(), s.e.Cause, s.first)
 	case own && stillHeld(s.t.open.state):
-		return "P2", "resumed after a release, while another step is in error"
+		return faultf("P2", "resumed after a release, while another step is in error")
 	}
-	return "", ""
+	return nil
 }
 
 // checkReason checks the error for which a task is held or undone without a command. It is the error of the step that
 // just gave up, or an error of the task's own.
-func (s *eventCheck) checkReason(err *events.Error) (promise, what string) {
+func (s *eventCheck) checkReason(err *events.Error) *Fault {
 	g := s.t.open.gaveUp
 	if err == nil || g.any || err.Code == events.CodeTooLarge {
-		return "", ""
+		return nil
 	}
 	if s.fires() {
 		if err.Code != events.CodeExpired || err.Step != "" {
-			return "P2", fmt.Sprintf("%s for the error %s of step %q; the task's own time was over", s.e.Fact.Type(), err.Code, err.Step)
+			return faultf("P2", "%s for the error %s of step %q; the task's own time was over", s.e.Fact.Type(), err.Code, err.Step)
 		}
-		return "", ""
+		return nil
 	}
 	i, ok := s.t.plan.Step(err.Step)
 	switch after := g.seq == s.e.Seq-1; {
 	case after && g.caught:
-		return "P2", fmt.Sprintf("%s for the error %s of step %q, which catches it", s.e.Fact.Type(), err.Code, err.Step)
+		return faultf("P2", "%s for the error %s of step %q, which catches it", s.e.Fact.Type(), err.Code, err.Step)
 	case after && (!ok || i != g.step || sumOfError(err) != g.err):
-		return "P2", fmt.Sprintf("%s for the error %s of step %q; it was another of step %q", s.e.Fact.Type(), err.Code, err.Step, s.t.plan.Steps[g.step].ID)
+		return faultf("P2", "%s for the error %s of step %q; it was another of step %q", s.e.Fact.Type(), err.Code, err.Step, s.t.plan.Steps[g.step].ID)
 	case !after && err.Step != "":
-		return "P2", fmt.Sprintf("%s for the error %s of step %q, which didn't give up", s.e.Fact.Type(), err.Code, err.Step)
+		return faultf("P2", "%s for the error %s of step %q, which didn't give up", s.e.Fact.Type(), err.Code, err.Step)
 	}
-	return "", ""
+	return nil
 }
 
 // checkEnd checks that an undo ends in the decided state, once no attempt runs (P6).
-func (s *eventCheck) checkEnd(end events.TaskState) (promise, what string) {
+func (s *eventCheck) checkEnd(end events.TaskState) *Fault {
 	o := s.t.open
 	if o.state.Ending != end {
-		return "P2", fmt.Sprintf("%s, and it was decided that it should be %s", end, o.state.Ending)
+		return faultf("P2", "%s, and it was decided that it should be %s", end, o.state.Ending)
 	}
 	for i := range o.runs {
 		if o.runs[i].running {
-			return "P6", fmt.Sprintf("%s while an attempt at step %q runs", end, s.t.plan.Steps[i/runsPerStep].ID)
+			return faultf("P6", "%s while an attempt at step %q runs", end, s.t.plan.Steps[i/runsPerStep].ID)
 		}
 	}
-	return "", ""
+	return nil
 }
 
 // stillHeld reports whether a step holds the task: one in error during processing, or one whose undo is in error

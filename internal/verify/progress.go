@@ -1,7 +1,6 @@
 package verify
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
@@ -46,45 +45,45 @@ func silenceTimer(s *eventCheck) (events.TimerKind, time.Time) {
 }
 
 // checkHeartbeat checks that the start of an attempt with a heartbeat says its complete-by, and no other does.
-func (s *eventCheck) checkHeartbeat(f *events.AttemptStarted, rule events.Attempts) (promise, what string) {
+func (s *eventCheck) checkHeartbeat(f *events.AttemptStarted, rule events.Attempts) *Fault {
 	if by := s.attemptEnd(); rule.Heartbeat > 0 && !f.CompleteBy.Equal(by) || rule.Heartbeat == 0 && !f.CompleteBy.IsZero() {
-		return "P22", fmt.Sprintf("attempt %d of step %q has a heartbeat of %s, and says that its complete-by is %s; by the plan it is %s",
+		return faultf("P22", "attempt %d of step %q has a heartbeat of %s, and says that its complete-by is %s; by the plan it is %s",
 			f.Attempt, f.Step, rule.Heartbeat, f.CompleteBy.Format(events.TimeLayout), by.Format(events.TimeLayout))
 	}
-	return "", ""
+	return nil
 }
 
 // progressed checks a progress: its attempt runs, its complete-by hasn't passed, and it isn't too soon after the one
 // before.
-func (s *eventCheck) progressed(rule events.Attempts) (promise, what string) {
+func (s *eventCheck) progressed(rule events.Attempts) *Fault {
 	r, n, step := s.run, s.about.Attempt, s.slot.Step
 	switch {
 	case !r.running || n != r.attempt:
-		return "P3", fmt.Sprintf("progress of attempt %d of step %q, which doesn't run", n, step)
+		return faultf("P3", "progress of attempt %d of step %q, which doesn't run", n, step)
 	case !s.e.At.Before(r.completeBy):
-		return "P22", fmt.Sprintf("progress of attempt %d of step %q %s after its complete-by", n, step, s.e.At.Sub(r.completeBy))
+		return faultf("P22", "progress of attempt %d of step %q %s after its complete-by", n, step, s.e.At.Sub(r.completeBy))
 	case !r.reportedAt.IsZero() && s.e.At.Sub(r.reportedAt) < rule.ProgressEvery():
-		return "P22", fmt.Sprintf("progress of attempt %d of step %q %s after the last one; one is recorded in %s", n, step, s.e.At.Sub(r.reportedAt), rule.ProgressEvery())
+		return faultf("P22", "progress of attempt %d of step %q %s after the last one; one is recorded in %s", n, step, s.e.At.Sub(r.reportedAt), rule.ProgressEvery())
 	case len(*s.about.Raw) > events.MaxProgressBytes:
-		return "P22", fmt.Sprintf("progress of attempt %d of step %q has %d bytes; at most %d", n, step, len(*s.about.Raw), events.MaxProgressBytes)
+		return faultf("P22", "progress of attempt %d of step %q has %d bytes; at most %d", n, step, len(*s.about.Raw), events.MaxProgressBytes)
 	}
-	return "", ""
+	return nil
 }
 
 // expired checks that an expired attempt says what ended it: its silence, or its complete-by.
-func (s *eventCheck) expired(rule events.Attempts) (promise, what string) {
+func (s *eventCheck) expired(rule events.Attempts) *Fault {
 	f, ok := s.e.Fact.(*events.AttemptExpired)
 	if !ok || !s.run.running {
-		return "", ""
+		return nil
 	}
 	silence := time.Duration(0)
 	if s.timer.Due.Before(s.run.completeBy) {
 		silence = rule.Heartbeat
 	}
 	if f.Silence != silence {
-		return "P22", fmt.Sprintf("attempt %d of step %q expired after a silence of %s, by its event; it was one of %s (0: complete-by passed)", f.Attempt, f.Step, f.Silence, silence)
+		return faultf("P22", "attempt %d of step %q expired after a silence of %s, by its event; it was one of %s (0: complete-by passed)", f.Attempt, f.Step, f.Silence, silence)
 	}
-	return "", ""
+	return nil
 }
 
 // endSilence records that an attempt with a heartbeat gave a sign of life, or ended. A timer that a recovery ended is in

@@ -1,10 +1,6 @@
 package verify
 
-import (
-	"fmt"
-
-	"github.com/waybill-run/waybill/events"
-)
+import "github.com/waybill-run/waybill/events"
 
 // countCode records the error of a failed attempt, and whether its code may be retried.
 func (s *eventCheck) countCode(err *events.Error) {
@@ -17,28 +13,28 @@ func (s *eventCheck) countCode(err *events.Error) {
 }
 
 // retryable checks that the code of the last failure allows another attempt (P5).
-func (s *eventCheck) retryable() (promise, what string) {
+func (s *eventCheck) retryable() *Fault {
 	if s.run.final {
-		return "P5", fmt.Sprintf("%s of step %q after an error whose code isn't retried", s.e.Fact.Type(), s.about.Step)
+		return faultf("P5", "%s of step %q after an error whose code isn't retried", s.e.Fact.Type(), s.about.Step)
 	}
-	return "", ""
+	return nil
 }
 
 // gaveUp checks that a run was given up for a reason: its last error isn't retried, and then it ends with that very error;
 // or it has used all its tries.
-func (s *eventCheck) gaveUp(attempts events.Attempts) (promise, what string) {
+func (s *eventCheck) gaveUp(attempts events.Attempts) *Fault {
 	err, used := s.about.Error(), s.run.failures
 	if err != nil && s.about.Kind == events.Do && (err.Code == events.CodeTriesExhausted || s.run.final && !isOwn[err.Code]) && s.e.At.Before(s.t.open.state.CompleteBy) {
-		if promise, what = s.askedBefore("giving it up"); what != "" {
-			return promise, what
+		if fault := s.askedBefore("giving it up"); fault != nil {
+			return fault
 		}
 	}
 	switch {
 	case err == nil || used >= attempts.MaxAttempts && !s.run.final:
 	case err.Code == events.CodeTriesExhausted && s.run.final:
-		return "P5", fmt.Sprintf("the tries of step %q are exhausted, and its last error isn't retried: it ends with that error", s.about.Step)
+		return faultf("P5", "the tries of step %q are exhausted, and its last error isn't retried: it ends with that error", s.about.Step)
 	case err.Code == events.CodeTriesExhausted, !s.run.final && !s.first && s.run.code == sumOfText(err.Code) && !isOwn[err.Code]:
-		return "P5", fmt.Sprintf("step %q was given up after %d failures of %d", s.about.Step, used, attempts.MaxAttempts)
+		return faultf("P5", "step %q was given up after %d failures of %d", s.about.Step, used, attempts.MaxAttempts)
 	}
 	return s.exhausted()
 }

@@ -21,12 +21,12 @@ type factRule struct {
 	loose bool
 
 	// Functions that are nil aren't called.
-	attempted func(*eventCheck, events.Attempts) (promise, what string) // checks the plan's rule of attempts
-	course    func(*eventCheck) (promise, what string)                  // checks the plan's graph, and earlier decisions
-	arms      func(*eventCheck) (events.TimerKind, time.Time)           // returns the timer that the event must arm
-	count     func(*eventCheck)                                         // counts the event
-	asks      func(*eventCheck) []events.Action                         // returns the actions of recoveries that may lead to it; nil: any
-	lead      func(*eventCheck, *lead, *input)                          // sets what the input must contain
+	attempted func(*eventCheck, events.Attempts) *Fault       // checks the plan's rule of attempts
+	course    func(*eventCheck) *Fault                        // checks the plan's graph, and earlier decisions
+	arms      func(*eventCheck) (events.TimerKind, time.Time) // returns the timer that the event must arm
+	count     func(*eventCheck)                               // counts the event
+	asks      func(*eventCheck) []events.Action               // returns the actions of recoveries that may lead to it; nil: any
+	lead      func(*eventCheck, *lead, *input)                // sets what the input must contain
 }
 
 // The first inboxes of facts.

@@ -1,7 +1,6 @@
 package verify
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -78,27 +77,27 @@ func (s *eventCheck) endAsking() {
 }
 
 // checkBegun checks that only an unknown effect is asked about, once for each attempt, while no attempt runs (P23).
-func (s *eventCheck) checkBegun(attempts events.Attempts) (promise, what string) {
+func (s *eventCheck) checkBegun(attempts events.Attempts) *Fault {
 	own := s.t.open.run(s.index, events.Do)
 	switch {
 	case !s.t.steps[s.index].flags.has(unknown):
-		return "P23", fmt.Sprintf("a check of step %q, whose effect isn't unknown", s.about.Step)
+		return faultf("P23", "a check of step %q, whose effect isn't unknown", s.about.Step)
 	case own.running:
-		return "P23", fmt.Sprintf("a check of step %q while attempt %d of it runs", s.about.Step, own.attempt)
+		return faultf("P23", "a check of step %q while attempt %d of it runs", s.about.Step, own.attempt)
 	case s.t.steps[s.index].flags.has(erred) && s.t.open.state.Ending == "" && !own.catches:
-		return "P23", fmt.Sprintf("a check of step %q, which is in error, and doesn't catch it", s.about.Step)
+		return faultf("P23", "a check of step %q, which is in error, and doesn't catch it", s.about.Step)
 	case s.run.checked == own.attempt:
-		return "P23", fmt.Sprintf("a second check of attempt %d of step %q", own.attempt, s.about.Step)
+		return faultf("P23", "a second check of attempt %d of step %q", own.attempt, s.about.Step)
 	case !s.precedesUndo() && s.mayRetryStep() && s.e.At.Before(own.notBefore):
-		return "P23", fmt.Sprintf("a check of step %q %s before the wait for its next attempt was over", s.about.Step, own.notBefore.Sub(s.e.At))
+		return faultf("P23", "a check of step %q %s before the wait for its next attempt was over", s.about.Step, own.notBefore.Sub(s.e.At))
 	}
 	return s.begun(attempts)
 }
 
 // checkGaveUp checks that a check is given up when its attempts are used, and once for each attempt of the step (P23).
-func (s *eventCheck) checkGaveUp(attempts events.Attempts) (promise, what string) {
+func (s *eventCheck) checkGaveUp(attempts events.Attempts) *Fault {
 	if own := s.t.open.run(s.index, events.Do); s.run.checked == own.attempt {
-		return "P23", fmt.Sprintf("the check of attempt %d of step %q ends again", own.attempt, s.about.Step)
+		return faultf("P23", "the check of attempt %d of step %q ends again", own.attempt, s.about.Step)
 	}
 	return s.gaveUp(attempts)
 }
@@ -119,32 +118,32 @@ func asksChecked(s *eventCheck) []events.Action {
 
 // askedBefore checks that an unknown effect was asked about before what follows, and that what follows isn't against the
 // answer (P23). An undo that has begun is retried without a question, also if a migration adds a check meanwhile.
-func (s *eventCheck) askedBefore(what string) (string, string) {
+func (s *eventCheck) askedBefore(what string) *Fault {
 	own := s.t.open.run(s.index, events.Do)
 	if s.t.plan.Steps[s.index].Check == nil || own.attempt == 0 || s.t.open.state.Steps[s.index].Undo != nil {
-		return "", ""
+		return nil
 	}
 	check, is := s.t.open.run(s.index, events.Check), s.t.steps[s.index].flags
 	switch {
 	case is.has(unknown) && check.checked != own.attempt:
-		return "P23", fmt.Sprintf("%s of step %q, and nobody asked what became of attempt %d", what, s.about.Step, own.attempt)
+		return faultf("P23", "%s of step %q, and nobody asked what became of attempt %d", what, s.about.Step, own.attempt)
 	case s.about.Kind == events.Undo && check.checked == own.attempt && check.became == events.BecameNone && !is.has(completed|handSettled):
-		return "P23", fmt.Sprintf("%s of step %q, and its check said that nothing happened", what, s.about.Step)
+		return faultf("P23", "%s of step %q, and its check said that nothing happened", what, s.about.Step)
 	}
-	return "", ""
+	return nil
 }
 
 // checkAnswered checks that the parts of an answer fit: only what happened has an output, and an answer that can't be used
 // says nothing.
-func (s *eventCheck) checkAnswered(events.Attempts) (promise, what string) {
+func (s *eventCheck) checkAnswered(events.Attempts) *Fault {
 	f, ok := s.e.Fact.(*events.CheckCompleted)
 	if ok && f.Became != events.BecameUnknown && f.Error != nil {
-		return "P23", fmt.Sprintf("the answer to a check of step %q can't be used, and says %s", f.Step, f.Became)
+		return faultf("P23", "the answer to a check of step %q can't be used, and says %s", f.Step, f.Became)
 	}
 	if ok && f.Became != events.BecameCompleted && len(f.Output) > 0 {
-		return "P23", fmt.Sprintf("the answer to a check of step %q says %s, and has an output", f.Step, f.Became)
+		return faultf("P23", "the answer to a check of step %q says %s, and has an output", f.Step, f.Became)
 	}
-	return "", ""
+	return nil
 }
 
 func (s *eventCheck) countChecked() {

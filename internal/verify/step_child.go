@@ -1,7 +1,6 @@
 package verify
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -61,11 +60,11 @@ func (s *eventCheck) interruptChild(r *run) {
 }
 
 // checkChildRuns checks that a child is held or resumed while its run is running (P3).
-func (s *eventCheck) checkChildRuns() (promise, what string) {
+func (s *eventCheck) checkChildRuns() *Fault {
 	if !s.run.running || s.about.Attempt != s.run.attempt {
-		return "P3", fmt.Sprintf("%s of attempt %d of step %q, which doesn't run", s.e.Fact.Type(), s.about.Attempt, s.slot.Step)
+		return faultf("P3", "%s of attempt %d of step %q, which doesn't run", s.e.Fact.Type(), s.about.Attempt, s.slot.Step)
 	}
-	return "", ""
+	return nil
 }
 
 func leadChild(s *eventCheck, l *lead, _ *input) {
@@ -79,25 +78,25 @@ func leadChild(s *eventCheck, l *lead, _ *input) {
 
 // checkWithdrawing checks an undo that no operator asked for and that a record of the submissions' inbox led to: only the
 // parent of a child asks for it (P25).
-func (s *eventCheck) checkWithdrawing(f *events.TaskUndoing) (promise, what string) {
+func (s *eventCheck) checkWithdrawing(f *events.TaskUndoing) *Fault {
 	t := s.t.open.state
 	switch processed := len(f.Processed) > 0; {
 	case t.Parent == nil:
-		return "P25", "withdrawn, and it is no child"
+		return faultf("P25", "withdrawn, and it is no child")
 	case f.Error == nil || f.Error.Code != events.CodeWithdrawn:
-		return "P25", "withdrawn for another reason than that its parent no longer wants it"
+		return faultf("P25", "withdrawn for another reason than that its parent no longer wants it")
 	case processed && (f.Ending != events.StateUndone || f.Keep), !processed && f.Ending != events.StateCancelled:
-		return "P25", fmt.Sprintf("withdrawn to be %s (keep: %v); it was processed: %v", f.Ending, f.Keep, processed)
+		return faultf("P25", "withdrawn to be %s (keep: %v); it was processed: %v", f.Ending, f.Keep, processed)
 	}
-	return "", ""
+	return nil
 }
 
 // checkWithdrawn checks that a child which its parent withdraws is being undone (P25).
-func (s *eventCheck) checkWithdrawn() (promise, what string) {
+func (s *eventCheck) checkWithdrawn() *Fault {
 	if t := s.t.open.state; t.Parent == nil || t.Ending == "" {
-		return "P25", fmt.Sprintf("withdrawn, and it is no child that is being undone (state %s)", t.State)
+		return faultf("P25", "withdrawn, and it is no child that is being undone (state %s)", t.State)
 	}
-	return "", ""
+	return nil
 }
 
 func (s *eventCheck) countWithdrawn() { s.t.open.unwithdrawn = false }
@@ -112,20 +111,20 @@ func leadWithdrawn(s *eventCheck, l *lead, _ *input) {
 }
 
 // checkWithdrawal checks that the event follows from the withdrawal that it names (P25).
-func (x *input) checkWithdrawal(cause events.Cause, l *lead) (promise, what string) {
+func (x *input) checkWithdrawal(cause events.Cause, l *lead) *Fault {
 	switch l.fact {
 	case (*events.TaskUndoing)(nil).Type():
 		if l.refund || l.keep == x.keep {
-			return "", ""
+			return nil
 		}
-		return "P25", fmt.Sprintf("%s asks to keep what completed: %v; it led to %s with %v", cause, x.keep, l.fact, l.keep)
+		return faultf("P25", "%s asks to keep what completed: %v; it led to %s with %v", cause, x.keep, l.fact, l.keep)
 	case (*events.TaskWithdrawn)(nil).Type():
 		if l.attempt == x.ref.Attempt && l.token == x.token {
-			return "", ""
+			return nil
 		}
-		return "P25", fmt.Sprintf("%s is of undo %d of its parent; it led to %s of undo %d, or with another token", cause, x.ref.Attempt, l.fact, l.attempt)
+		return faultf("P25", "%s is of undo %d of its parent; it led to %s of undo %d, or with another token", cause, x.ref.Attempt, l.fact, l.attempt)
 	}
-	return "P25", fmt.Sprintf("%s withdraws a child, and led to %s", cause, l.fact)
+	return faultf("P25", "%s withdraws a child, and led to %s", cause, l.fact)
 }
 
 // family is what relates a task to its parent and its children.
@@ -196,8 +195,8 @@ func (f *finish) checkChildren() {
 		children := f.children[p]
 		items := map[itemOf]string{}
 		for _, x := range children {
-			if promise, what := f.checkChild(p, x, items); what != "" {
-				f.addTaskFault(x.task, promise, what)
+			if fault := f.checkChild(p, x, items); fault != nil {
+				f.addTaskFault(x.task, fault)
 			}
 		}
 	}
@@ -207,33 +206,33 @@ func (f *finish) checkChildren() {
 type itemOf struct{ attempt, item int }
 
 // checkChild checks a child of an attempt of its parent.
-func (f *finish) checkChild(p *task, x offspring, items map[itemOf]string) (promise, what string) {
+func (f *finish) checkChild(p *task, x offspring, items map[itemOf]string) *Fault {
 	t, step := x.task, int(p.attempts[x.attempt].step)
 	ofItems := p.plan.Steps[step].StepKind == events.ItemsStep
 	switch item := t.family.item; {
 	case ofItems && item == nil:
-		return "P26", "it is a child of " + events.RequestID(p.id, t.family.of) + ", and of none of its items"
+		return faultf("P26", "it is a child of %s, and of none of its items", events.RequestID(p.id, t.family.of))
 	case ofItems:
 		if other, twice := items[itemOf{x.attempt, *item}]; twice {
-			return "P26", fmt.Sprintf("it is the task of item %d of %s, as %q is", *item, events.RequestID(p.id, t.family.of), other)
+			return faultf("P26", "it is the task of item %d of %s, as %q is", *item, events.RequestID(p.id, t.family.of), other)
 		}
 		items[itemOf{x.attempt, *item}] = t.id
 	case p.family == nil || !slices.Contains(p.family.children, child{x.attempt, t.id}):
-		return "P25", fmt.Sprintf("it is a child of %s, which started another one", events.RequestID(p.id, t.family.of))
+		return faultf("P25", "it is a child of %s, which started another one", events.RequestID(p.id, t.family.of))
 	}
 	flags := p.steps[step].flags
 	ended := p.state == events.StateUndone || p.state == events.StateCancelled
 	if !ended || p.left || flags.has(handUndone|handSettled) || !f.readPast(t.partition, p.statusAt) {
-		return "", ""
+		return nil
 	}
 	undoes := !ofItems || p.plan.Steps[step].Items.Undoes
 	switch {
 	case !t.state.Terminal():
-		return "P25", fmt.Sprintf("it is %s, and its parent %q is %s", t.state, p.id, p.state)
+		return faultf("P25", "it is %s, and its parent %q is %s", t.state, p.id, p.state)
 	case t.state == events.StateProcessed && p.takenBack() && flags.has(completed|unknown) && undoes:
-		return "P25", fmt.Sprintf("it is processed, and its parent %q is %s", p.id, p.state)
+		return faultf("P25", "it is processed, and its parent %q is %s", p.id, p.state)
 	}
-	return "", ""
+	return nil
 }
 
 // waitsForChild reports whether a run of an open task waits for a child that hasn't ended. The child is checked by itself:

@@ -88,10 +88,10 @@ func (s *eventCheck) countItemsBegan() {
 }
 
 // checkItem checks what happened to items of a step against what happened to them before.
-func (s *eventCheck) checkItem() (promise, what string) {
+func (s *eventCheck) checkItem() *Fault {
 	x, step := s.itemsOf()
 	if x == nil {
-		return "P26", fmt.Sprintf("%s of step %q, which has no items", s.e.Fact.Type(), s.about.Step)
+		return faultf("P26", "%s of step %q, which has no items", s.e.Fact.Type(), s.about.Step)
 	}
 	if f, ok := s.e.Fact.(*events.ItemsStarted); ok {
 		return s.checkItemsStarted(x, f, step)
@@ -99,21 +99,21 @@ func (s *eventCheck) checkItem() (promise, what string) {
 	if f, ok := s.e.Fact.(*events.ItemEnded); ok {
 		unsent := f.Error != nil && f.Effect == "" && x.is(f.Item, itemPending)
 		if !unsent && !x.is(f.Item, itemRunning) {
-			return "P26", fmt.Sprintf("item %d of step %q has a result, and it isn't running: a result counts once", f.Item, f.Step)
+			return faultf("P26", "item %d of step %q has a result, and it isn't running: a result counts once", f.Item, f.Step)
 		}
 		if !unsent && !s.first {
-			return "P26", fmt.Sprintf("item %d of step %q has a result that no reply led to", f.Item, f.Step)
+			return faultf("P26", "item %d of step %q has a result that no reply led to", f.Item, f.Step)
 		}
 	}
 	if f, ok := s.e.Fact.(*events.ItemUndone); ok {
 		if !x.is(f.Item, itemUndoing) {
-			return "P26", fmt.Sprintf("item %d of step %q is undone, and it wasn't withdrawn", f.Item, f.Step)
+			return faultf("P26", "item %d of step %q is undone, and it wasn't withdrawn", f.Item, f.Step)
 		}
 	}
 	if f, ok := s.e.Fact.(*events.ItemsWithdrawn); ok {
 		return s.checkItemsWithdrawn(x, f)
 	}
-	return "", ""
+	return nil
 }
 
 func (x *items) is(i int, state itemState) bool {
@@ -121,39 +121,39 @@ func (x *items) is(i int, state itemState) bool {
 }
 
 // checkItemsStarted checks that items start once, in a task that goes on, and not more than the plan allows.
-func (s *eventCheck) checkItemsStarted(x *items, f *events.ItemsStarted, step int) (promise, what string) {
+func (s *eventCheck) checkItemsStarted(x *items, f *events.ItemsStarted, step int) *Fault {
 	for i := f.From; i < f.To; i++ {
 		if !x.is(i, itemPending) {
-			return "P26", fmt.Sprintf("item %d of step %q starts again", i, f.Step)
+			return faultf("P26", "item %d of step %q starts again", i, f.Step)
 		}
 	}
 	switch most := s.t.plan.Steps[step].Items.Parallel; {
 	case x.running+f.To-f.From > most:
-		return "P26", fmt.Sprintf("%d items of step %q run; at most %d", x.running+f.To-f.From, f.Step, most)
+		return faultf("P26", "%d items of step %q run; at most %d", x.running+f.To-f.From, f.Step, most)
 	case s.t.open.state.State != events.StateProcessing || s.t.open.erred > 0:
-		return "P2", fmt.Sprintf("items of step %q start while the task is %s, with %d steps in error", f.Step, s.t.open.state.State, s.t.open.erred)
+		return faultf("P2", "items of step %q start while the task is %s, with %d steps in error", f.Step, s.t.open.state.State, s.t.open.erred)
 	}
-	return "", ""
+	return nil
 }
 
 // checkItemsWithdrawn checks that items are undone in reverse order of their completion, after those that ran.
-func (s *eventCheck) checkItemsWithdrawn(x *items, f *events.ItemsWithdrawn) (promise, what string) {
+func (s *eventCheck) checkItemsWithdrawn(x *items, f *events.ItemsWithdrawn) *Fault {
 	top := len(x.ended)
 	for _, i := range f.Items {
 		switch {
 		case x.is(i, itemRunning), x.is(i, itemUndoing):
 		case !x.is(i, itemCompleted):
-			return "P26", fmt.Sprintf("item %d of step %q is withdrawn, but nothing of it is to be undone", i, f.Step)
+			return faultf("P26", "item %d of step %q is withdrawn, but nothing of it is to be undone", i, f.Step)
 		case x.kept:
-			return "P26", fmt.Sprintf("item %d of step %q is undone, and the undo keeps completed items", i, f.Step)
+			return faultf("P26", "item %d of step %q is undone, and the undo keeps completed items", i, f.Step)
 		default:
 			if top = x.lastCompleted(top); top == 0 || x.ended[top-1] != i {
-				return "P26", fmt.Sprintf("item %d of step %q is undone before one that completed later", i, f.Step)
+				return faultf("P26", "item %d of step %q is undone before one that completed later", i, f.Step)
 			}
 			top--
 		}
 	}
-	return "", ""
+	return nil
 }
 
 // lastCompleted returns the place behind the last item below top of ended that is still completed; 0: there is none.
@@ -165,10 +165,10 @@ func (x *items) lastCompleted(top int) int {
 }
 
 // checkItemsEnd checks that a step is completed, or undone, when all of its items are.
-func (s *eventCheck) checkItemsEnd() (promise, what string) {
+func (s *eventCheck) checkItemsEnd() *Fault {
 	x, step := s.itemsOf()
 	if x == nil {
-		return "P26", fmt.Sprintf("%s of step %q, which has no items", s.e.Fact.Type(), s.about.Step)
+		return faultf("P26", "%s of step %q, which has no items", s.e.Fact.Type(), s.about.Step)
 	}
 	for i, state := range x.states {
 		ended := state == itemCompleted || state == itemFailed && s.t.plan.Steps[step].Items.Collects
@@ -176,10 +176,10 @@ func (s *eventCheck) checkItemsEnd() (promise, what string) {
 			ended = state != itemRunning && state != itemUndoing && (state != itemCompleted || x.kept)
 		}
 		if !ended {
-			return "P26", fmt.Sprintf("%s of step %q, and item %d isn't done", s.e.Fact.Type(), s.about.Step, i)
+			return faultf("P26", "%s of step %q, and item %d isn't done", s.e.Fact.Type(), s.about.Step, i)
 		}
 	}
-	return "", ""
+	return nil
 }
 
 func (s *eventCheck) countItem() {
@@ -238,29 +238,29 @@ func (x *items) count(s itemState, n int) {
 }
 
 // checkItemsOutput checks that the output of a completed step has each item's result in its place.
-func (s *eventCheck) checkItemsOutput() (promise, what string) {
+func (s *eventCheck) checkItemsOutput() *Fault {
 	f, ok := s.e.Fact.(*events.ItemsCompleted)
 	x, step := s.itemsOf()
 	if !ok || x == nil {
-		return "", ""
+		return nil
 	}
 	if p := s.t.plan.Steps[step].Items; p != nil && p.Summary {
 		want := fmt.Sprintf(`{"count":%d,"completed":%d,"failed":%d}`, len(x.states), len(x.states)-x.failed, x.failed)
 		if is := string(s.t.open.state.Steps[step].Output); is != want {
-			return "P26", fmt.Sprintf("the output of step %q is %s, and its items make %s", f.Step, is, want)
+			return faultf("P26", "the output of step %q is %s, and its items make %s", f.Step, is, want)
 		}
-		return "", ""
+		return nil
 	}
 	var list []json.RawMessage
 	if err := json.Unmarshal(s.t.open.state.Steps[step].Output, &list); err != nil || len(list) != len(x.results) {
-		return "P26", fmt.Sprintf("the output of step %q has %d elements, and the step %d items", f.Step, len(list), len(x.results))
+		return faultf("P26", "the output of step %q has %d elements, and the step %d items", f.Step, len(list), len(x.results))
 	}
 	for i := range list {
 		if sumOf(list[i]) != x.results[i] {
-			return "P26", fmt.Sprintf("the output of step %q has another result than that of item %d in its place", f.Step, i)
+			return faultf("P26", "the output of step %q has another result than that of item %d in its place", f.Step, i)
 		}
 	}
-	return "", ""
+	return nil
 }
 
 // leadItem sets what the reply of an item must contain.
@@ -302,20 +302,20 @@ func (s *eventCheck) indexOf() int {
 }
 
 // checkItemReply checks that the event is about the item that replied, with its result (P26).
-func (x *input) checkItemReply(cause events.Cause, l *lead) (promise, what string) {
+func (x *input) checkItemReply(cause events.Cause, l *lead) *Fault {
 	undo := l.slot.Kind == events.Undo
 	switch {
 	case x.item == nil || *x.item != l.item:
-		return "P26", fmt.Sprintf("%s is of another item than %d; it led to %s", cause, l.item, l.fact)
+		return faultf("P26", "%s is of another item than %d; it led to %s", cause, l.item, l.fact)
 	case x.ref != (events.RequestRef{Step: l.slot.Step, Kind: l.slot.Kind, Attempt: l.attempt}):
-		return "P26", fmt.Sprintf("%s is of %s; it led to %s of attempt %d", cause, events.RequestID(x.task, x.ref), l.fact, l.attempt)
+		return faultf("P26", "%s is of %s; it led to %s of attempt %d", cause, events.RequestID(x.task, x.ref), l.fact, l.attempt)
 	case x.token != l.token:
-		return "P18", fmt.Sprintf("%s hasn't the token of the items of step %q, and led to %s", cause, l.slot.Step, l.fact)
+		return faultf("P18", "%s hasn't the token of the items of step %q, and led to %s", cause, l.slot.Step, l.fact)
 	case x.outcome == events.Resumed, undo && x.outcome == events.Completed, l.large:
 	case x.body != 0 && l.body != x.body:
-		return "P26", fmt.Sprintf("%s has another result than %s, which it led to", cause, l.fact)
+		return faultf("P26", "%s has another result than %s, which it led to", cause, l.fact)
 	}
-	return "", ""
+	return nil
 }
 
 // adoptItems continues with the items of a processed task that is undone. All of them have ended.

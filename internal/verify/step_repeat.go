@@ -1,7 +1,6 @@
 package verify
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
@@ -13,49 +12,49 @@ func init() {
 }
 
 // repeated checks that only a step with a repeat is repeated, and that no call follows the last one (P23).
-func (s *eventCheck) repeated(events.Attempts) (promise, what string) {
+func (s *eventCheck) repeated(events.Attempts) *Fault {
 	switch rule := s.t.open.state.Plan.Steps[s.index].Repeat; {
 	case rule == nil:
-		return "P23", fmt.Sprintf("step %q is repeated, and the plan has no repeat of it", s.about.Step)
+		return faultf("P23", "step %q is repeated, and the plan has no repeat of it", s.about.Step)
 	case s.e.Policy != nil && s.run.calls+1 >= rule.Max:
-		return "P23", fmt.Sprintf("step %q is to be called again after %d calls of %d", s.about.Step, s.run.calls+1, rule.Max)
+		return faultf("P23", "step %q is to be called again after %d calls of %d", s.about.Step, s.run.calls+1, rule.Max)
 	}
-	return "", ""
+	return nil
 }
 
 // nextCall checks that a call has a key of its own, doesn't begin before its time, and isn't one too many (P23). key is the call's key; empty:
 // its request couldn't be sent.
-func (s *eventCheck) nextCall(key string) (promise, what string) {
+func (s *eventCheck) nextCall(key string) *Fault {
 	r := s.run
 	if r.lastCall == 0 || r.attempt != r.lastCall { // no call completed since the last attempt
-		return "", ""
+		return nil
 	}
 	rule := s.t.plan.Steps[s.index].Repeat
 	switch early := r.notBefore.Sub(s.e.At); {
 	case rule != nil && r.calls >= rule.Max:
-		return "P23", fmt.Sprintf("attempt %d of step %q begins after %d calls of %d", s.about.Attempt, s.about.Step, r.calls, rule.Max)
+		return faultf("P23", "attempt %d of step %q begins after %d calls of %d", s.about.Attempt, s.about.Step, r.calls, rule.Max)
 	case key != "" && key == r.key:
-		return "P23", fmt.Sprintf("attempt %d of step %q has the key of the call before, %s", s.about.Attempt, s.about.Step, key)
+		return faultf("P23", "attempt %d of step %q has the key of the call before, %s", s.about.Attempt, s.about.Step, key)
 	case early > 0:
-		return "P23", fmt.Sprintf("attempt %d of step %q began %s before the time of its call", s.about.Attempt, s.about.Step, early)
+		return faultf("P23", "attempt %d of step %q began %s before the time of its call", s.about.Attempt, s.about.Step, early)
 	}
-	return "", ""
+	return nil
 }
 
 // exhausted checks that a step that ends for its calls has made all of them (P23). The last one may have completed in
 // this decision.
-func (s *eventCheck) exhausted() (promise, what string) {
+func (s *eventCheck) exhausted() *Fault {
 	err, rule := s.about.Error(), s.t.open.state.Plan.Steps[s.index].Repeat
 	if err == nil || err.Code != events.CodeRepeatExhausted || s.about.Kind != events.Do {
-		return "", ""
+		return nil
 	}
 	if !s.t.plan.StepKindOf(s.index, events.Do).CallsAgent() || rule == nil && s.run.code == sumOfText(err.Code) {
-		return "", "" // the repeat is that of a child or an item, or an agent uses the code itself
+		return nil // the repeat is that of a child or an item, or an agent uses the code itself
 	}
 	if rule == nil || s.run.calls != rule.Max {
-		return "P23", fmt.Sprintf("step %q ended as %s after %d calls; its repeat is %+v", s.about.Step, err.Code, s.run.calls, rule)
+		return faultf("P23", "step %q ended as %s after %d calls; its repeat is %+v", s.about.Step, err.Code, s.run.calls, rule)
 	}
-	return "", ""
+	return nil
 }
 
 // repeatTimer returns the time of the next call. There is none if the task doesn't go on, or if the decision ends the

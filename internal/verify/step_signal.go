@@ -34,15 +34,15 @@ func signalTimer(s *eventCheck) (events.TimerKind, time.Time) {
 }
 
 // checkSignalled checks that a signal counts once: no other of the task has its name and id (P20).
-func (s *eventCheck) checkSignalled() (promise, what string) {
+func (s *eventCheck) checkSignalled() *Fault {
 	f, ok := s.e.Fact.(*events.TaskSignalled)
 	if !ok {
-		return "", ""
+		return nil
 	}
 	if slices.Contains(s.t.signals, sumOfSignal(f.Name, f.ID)) {
-		return "P20", fmt.Sprintf("the signal %q with the id %q counts a second time", f.Name, f.ID)
+		return faultf("P20", "the signal %q with the id %q counts a second time", f.Name, f.ID)
 	}
-	return "", ""
+	return nil
 }
 
 // sumOfSignal returns a hash of a signal's name and id.
@@ -64,28 +64,28 @@ func (s *eventCheck) countSignalStarted() {
 
 // checkSignalCompleted checks that the step takes a signal of its name which the log has and no other step took, and the
 // oldest of these. It is the step that has waited longest for it (P20).
-func (s *eventCheck) checkSignalCompleted() (promise, what string) {
+func (s *eventCheck) checkSignalCompleted() *Fault {
 	f, ok := s.e.Fact.(*events.SignalCompleted)
 	if !ok {
-		return "", ""
+		return nil
 	}
 	name := s.t.plan.Steps[s.index].Signal
 	at := slices.IndexFunc(s.t.open.signals, func(x signal) bool { return x.seq == f.Received })
 	switch {
 	case at < 0:
-		return "P20", fmt.Sprintf("step %q took a signal of event %d, and the task received none there", f.Step, f.Received)
+		return faultf("P20", "step %q took a signal of event %d, and the task received none there", f.Step, f.Received)
 	case s.t.open.signals[at].taken:
-		return "P20", fmt.Sprintf("step %q took the signal of event %d, which another step took", f.Step, f.Received)
+		return faultf("P20", "step %q took the signal of event %d, which another step took", f.Step, f.Received)
 	case s.t.open.signals[at].name != name:
-		return "P20", fmt.Sprintf("step %q waits for the signal %q, and took %q of event %d", f.Step, name, s.t.open.signals[at].name, f.Received)
+		return faultf("P20", "step %q waits for the signal %q, and took %q of event %d", f.Step, name, s.t.open.signals[at].name, f.Received)
 	}
 	if first := s.t.open.kept(name); first != f.Received {
-		return "P20", fmt.Sprintf("step %q took the signal of event %d before the one of event %d, which came first", f.Step, f.Received, first)
+		return faultf("P20", "step %q took the signal of event %d before the one of event %d, which came first", f.Step, f.Received, first)
 	}
 	if i, ok := s.t.awaiting(name); ok && i != s.index {
-		return "P20", fmt.Sprintf("step %q took the signal of event %d, and step %q has waited longer for it", f.Step, f.Received, s.t.plan.Steps[i].ID)
+		return faultf("P20", "step %q took the signal of event %d, and step %q has waited longer for it", f.Step, f.Received, s.t.plan.Steps[i].ID)
 	}
-	return "", ""
+	return nil
 }
 
 func (s *eventCheck) countSignalCompleted() {
@@ -146,19 +146,19 @@ func leadSignalled(s *eventCheck, l *lead, _ *input) {
 }
 
 // checkSignal checks that the event is the signal of its input (P20).
-func (x *input) checkSignal(cause events.Cause, l *lead) (promise, what string) {
+func (x *input) checkSignal(cause events.Cause, l *lead) *Fault {
 	if x.ref.Step != l.slot.Step || x.request != l.request || x.by != l.by || x.body != l.body {
-		return "P20", fmt.Sprintf("%s is the signal %q with the id %q; it led to %s of %q with the id %q, or with other data or another sender",
+		return faultf("P20", "%s is the signal %q with the id %q; it led to %s of %q with the id %q, or with other data or another sender",
 			cause, x.ref.Step, x.request, l.fact, l.slot.Step, l.request)
 	}
-	return "", ""
+	return nil
 }
 
 // unheardSignal checks a signal that was consumed, that led to no event, and that isn't a dead letter. An earlier one
 // must have its name and id (P20).
-func (t *task) unheardSignal(x *input) (promise, what string) {
+func (t *task) unheardSignal(x *input) *Fault {
 	if slices.Contains(t.signals, sumOfSignal(x.ref.Step, x.request)) {
-		return "", ""
+		return nil
 	}
-	return "P20", fmt.Sprintf("the signal %q with the id %q was consumed, and led to nothing", x.ref.Step, x.request)
+	return faultf("P20", "the signal %q with the id %q was consumed, and led to nothing", x.ref.Step, x.request)
 }

@@ -1,7 +1,6 @@
 package verify
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
@@ -26,11 +25,11 @@ func waitTimer(s *eventCheck) (events.TimerKind, time.Time) {
 
 // waitEnded checks that a wait doesn't end early (P19). It uses the end that was recorded at the start, independently of
 // the fold and of the timer.
-func (s *eventCheck) waitEnded(events.Attempts) (promise, what string) {
+func (s *eventCheck) waitEnded(events.Attempts) *Fault {
 	if early := s.run.notBefore.Sub(s.e.At); early > 0 {
-		return "P19", fmt.Sprintf("the wait of step %q ended %s early", s.about.Step, early)
+		return faultf("P19", "the wait of step %q ended %s early", s.about.Step, early)
 	}
-	return "", ""
+	return nil
 }
 
 func (s *eventCheck) countWaitStarted() {

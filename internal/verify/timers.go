@@ -1,7 +1,6 @@
 package verify
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/waybill-run/waybill/events"
@@ -9,9 +8,9 @@ import (
 
 // checkTimer compares the timer that an event arms with the plan. Without a timer an attempt might never end; with
 // a wrong one its deadline would be wrong.
-func (s *eventCheck) checkTimer() (promise, what string) {
+func (s *eventCheck) checkTimer() *Fault {
 	kind, due := s.requiredTimer()
-	promise = "P5"
+	promise := "P5"
 	switch {
 	case s.run == nil:
 		promise = "P1"
@@ -21,18 +20,18 @@ func (s *eventCheck) checkTimer() (promise, what string) {
 	f := s.e.Fact.Type()
 	switch p := s.e.Policy; {
 	case kind == "" && p != nil:
-		return promise, fmt.Sprintf("%s arms a timer (%s, due at %s), and there is nothing to wait for", f, p.Timer, s.e.Due.Format(events.TimeLayout))
+		return faultf(promise, "%s arms a timer (%s, due at %s), and there is nothing to wait for", f, p.Timer, s.e.Due.Format(events.TimeLayout))
 	case kind == "":
-		return "", ""
+		return nil
 	case p == nil:
-		return promise, fmt.Sprintf("%s arms no timer: without an answer nothing would follow from it", f)
+		return faultf(promise, "%s arms no timer: without an answer nothing would follow from it", f)
 	case p.Timer != kind:
-		return promise, fmt.Sprintf("%s arms a timer of the kind %s; it is %s", f, p.Timer, kind)
+		return faultf(promise, "%s arms a timer of the kind %s; it is %s", f, p.Timer, kind)
 	case kind == events.TimerWaiting && s.e.Due.Equal(s.run.notBefore): // even if that instant has passed
 	case !s.e.Due.Equal(due):
-		return promise, fmt.Sprintf("%s arms a timer that is due at %s; by the plan at %s", f, s.e.Due.Format(events.TimeLayout), due.Format(events.TimeLayout))
+		return faultf(promise, "%s arms a timer that is due at %s; by the plan at %s", f, s.e.Due.Format(events.TimeLayout), due.Format(events.TimeLayout))
 	}
-	return "", ""
+	return nil
 }
 
 // requiredTimer returns the timer that an event must arm, and when it is due; empty: none.
@@ -88,18 +87,18 @@ func (s *eventCheck) mayRetry() bool {
 }
 
 // checkPolicy checks that the event tells supervisors the plan's retry policy and how much of it is used (P5).
-func (s *eventCheck) checkPolicy() (promise, what string) {
+func (s *eventCheck) checkPolicy() *Fault {
 	p := s.e.Policy
 	if p == nil {
-		return "", ""
+		return nil
 	}
 	t := s.t.open.state
 	if s.run == nil {
 		if p.OnError != t.Plan.OnError || !p.CompleteBy.Equal(t.CompleteBy) {
-			return "P1", fmt.Sprintf("the policy of the task says %s at %s; by the plan it is %s, at %s",
+			return faultf("P1", "the policy of the task says %s at %s; by the plan it is %s, at %s",
 				p.OnError, p.CompleteBy.Format(events.TimeLayout), t.Plan.OnError, t.CompleteBy.Format(events.TimeLayout))
 		}
-		return "", ""
+		return nil
 	}
 	rule, onError, completeBy := t.Plan.AttemptsOf(s.index, s.slot.Kind), t.Plan.OnError, t.CompleteBy
 	if s.slot.Kind != events.Do {
@@ -107,16 +106,16 @@ func (s *eventCheck) checkPolicy() (promise, what string) {
 	}
 	switch {
 	case p.Attempts != rule:
-		return "P5", fmt.Sprintf("the policy of step %q is %+v, the plan has %+v", s.slot.Step, p.Attempts, rule)
+		return faultf("P5", "the policy of step %q is %+v, the plan has %+v", s.slot.Step, p.Attempts, rule)
 	case p.FailureCount != s.run.failures:
-		return "P5", fmt.Sprintf("the policy of step %q counts %d failures; there were %d", s.slot.Step, p.FailureCount, s.run.failures)
+		return faultf("P5", "the policy of step %q counts %d failures; there were %d", s.slot.Step, p.FailureCount, s.run.failures)
 	case p.CooledDown != s.run.cooled:
-		return "P5", fmt.Sprintf("the policy of step %q says that a cool-down was granted: %v; it is %v", s.slot.Step, p.CooledDown, s.run.cooled)
+		return faultf("P5", "the policy of step %q says that a cool-down was granted: %v; it is %v", s.slot.Step, p.CooledDown, s.run.cooled)
 	case p.Final != (p.Timer == events.TimerAttempt && !t.Plan.RetryCodesOf(s.index, s.slot.Kind).Allow(events.CodeExpired)):
-		return "P5", fmt.Sprintf("the policy of step %q says that a time-out isn't retried: %v", s.slot.Step, p.Final)
+		return faultf("P5", "the policy of step %q says that a time-out isn't retried: %v", s.slot.Step, p.Final)
 	case p.OnError != onError || !p.CompleteBy.Equal(completeBy):
-		return "P5", fmt.Sprintf("the policy of step %q says %s, and complete-by %s; it is %s, and %s",
+		return faultf("P5", "the policy of step %q says %s, and complete-by %s; it is %s, and %s",
 			s.slot.Step, p.OnError, p.CompleteBy.Format(events.TimeLayout), onError, completeBy.Format(events.TimeLayout))
 	}
-	return "", ""
+	return nil
 }

@@ -1,39 +1,35 @@
 package verify
 
-import (
-	"fmt"
-
-	"github.com/waybill-run/waybill/events"
-)
+import "github.com/waybill-run/waybill/events"
 
 // undoOrder checks P6 at the first attempt of a step's undo: no attempt and no other undo runs, and this step is the
 // next to undo.
-func (s *eventCheck) undoOrder() (promise, what string) {
+func (s *eventCheck) undoOrder() *Fault {
 	if s.run == nil || s.slot.Kind != events.Undo || s.t.steps[s.index].flags.has(undoAsked|catching) || !s.rule.begins {
-		return "", ""
+		return nil
 	}
-	if promise, what = s.askedBefore("the undo"); what != "" {
-		return promise, what
+	if fault := s.askedBefore("the undo"); fault != nil {
+		return fault
 	}
 	if s.t.open.state.Ending == "" {
 		return s.mayCatch()
 	}
 	if s.t.plan.Steps[s.index].StepKind.HasChildren() && s.t.steps[s.index].flags.has(unknown) {
-		return "", "" // children that ran are withdrawn at once, whatever else runs
+		return nil // children that ran are withdrawn at once, whatever else runs
 	}
 	for i := range s.t.open.runs {
 		if s.t.open.runs[i].running {
-			return "P6", fmt.Sprintf("undo of step %q begins while step %q runs", s.slot.Step, s.t.plan.Steps[i/runsPerStep].ID)
+			return faultf("P6", "undo of step %q begins while step %q runs", s.slot.Step, s.t.plan.Steps[i/runsPerStep].ID)
 		}
 	}
 	best, ok := s.nextUndo()
 	switch {
 	case !ok:
-		return "P6", fmt.Sprintf("undo of step %q, of which nothing is to be undone", s.slot.Step)
+		return faultf("P6", "undo of step %q, of which nothing is to be undone", s.slot.Step)
 	case best != s.index:
-		return "P6", fmt.Sprintf("undo of step %q begins before that of step %q", s.slot.Step, s.t.plan.Steps[best].ID)
+		return faultf("P6", "undo of step %q begins before that of step %q", s.slot.Step, s.t.plan.Steps[best].ID)
 	}
-	return "", ""
+	return nil
 }
 
 // toUndo reports whether a step must be undone: its effect is unknown, or it completed and isn't kept.
@@ -72,19 +68,19 @@ func (s *eventCheck) nextUndo() (best int, ok bool) {
 }
 
 // allUndone checks P6 at the end of an undo: exactly the steps that must be undone are undone.
-func (s *eventCheck) allUndone(was events.TaskState) (promise, what string) {
+func (s *eventCheck) allUndone(was events.TaskState) *Fault {
 	if was != events.StateUndoing {
 		s.t.left = true // an operator cancelled the remaining undos
-		return "", ""
+		return nil
 	}
 	for i := range s.t.steps {
 		f, id := s.t.steps[i].flags, s.t.plan.Steps[i].ID
 		switch {
 		case s.toUndo(i) && !f.has(undone|handUndone):
-			return "P6", fmt.Sprintf("%s, and step %q is not undone", s.t.open.state.State, id)
+			return faultf("P6", "%s, and step %q is not undone", s.t.open.state.State, id)
 		case !s.toUndo(i) && f.has(undoAsked):
-			return "P6", fmt.Sprintf("%s, and step %q was undone, which had nothing to undo", s.t.open.state.State, id)
+			return faultf("P6", "%s, and step %q was undone, which had nothing to undo", s.t.open.state.State, id)
 		}
 	}
-	return "", ""
+	return nil
 }

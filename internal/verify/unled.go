@@ -43,8 +43,8 @@ func (f *finish) inboxes() {
 				}
 				continue
 			}
-			if promise, what := f.unled(at, x); what != "" {
-				f.faults.add(Fault{promise, x.task, key.inbox.String(), key.partition, offset, what})
+			if fault := f.unled(at, x); fault != nil {
+				f.faults.add(Fault{fault.Promise, x.task, key.inbox.String(), key.partition, offset, fault.What})
 			}
 		}
 		f.causeless(in)
@@ -71,7 +71,7 @@ func (f *finish) refused() map[inboxPart]int64 {
 
 // unled checks a consumed input that led to no event. It may be a dead letter, forwarded, or without effect; else it is
 // a fault (P10, P15).
-func (f *finish) unled(at place, x *input) (promise, what string) {
+func (f *finish) unled(at place, x *input) *Fault {
 	t, dead := f.c.tasks[x.task], f.c.dead[at].why != ""
 	visible := dead || !f.c.o.Deadletters
 	if t != nil && at.inbox == events.Replies {
@@ -79,15 +79,15 @@ func (f *finish) unled(at place, x *input) (promise, what string) {
 	}
 	switch {
 	case x.unreadable != "" && !visible:
-		return "P15", fmt.Sprintf("can't be used (%s), and there is no dead letter of it", x.unreadable)
+		return faultf("P15", "can't be used (%s), and there is no dead letter of it", x.unreadable)
 	case x.unreadable == "" && f.c.dead[at].why == events.ReasonBadToken && f.hasToken(t, x):
-		return "P18", fmt.Sprintf("a reply of %s has its token, and was refused as if it hadn't", events.RequestID(t.id, x.ref))
+		return faultf("P18", "a reply of %s has its token, and was refused as if it hadn't", events.RequestID(t.id, x.ref))
 	case x.unreadable != "" || dead:
-		return "", ""
+		return nil
 	case x.where != at.partition:
 		return f.forwarded(at, x)
 	case t != nil && t.anyBroken(), t == nil && f.c.hasTimeRange(), x.action == events.ActionForget:
-		return "", ""
+		return nil
 	}
 	if at.inbox == events.Recoveries {
 		f.report.Recoveries.Rejected++
@@ -96,9 +96,9 @@ func (f *finish) unled(at place, x *input) (promise, what string) {
 	case x.withdraws: // finish.checkChildren checks what became of it
 	case t == nil && at.inbox == events.Controls: // it is refused in an answer
 	case t == nil && !visible && at.inbox == events.Tasks:
-		return "P10", "a submission was consumed; its task isn't in the log, and there is no dead letter of it"
+		return faultf("P10", "a submission was consumed; its task isn't in the log, and there is no dead letter of it")
 	case t == nil && !visible:
-		return "P15", "is of a task that isn't in the log, and there is no dead letter of it"
+		return faultf("P15", "is of a task that isn't in the log, and there is no dead letter of it")
 	case t != nil && f.c.recreated(at.inboxPart): // offsets in its events may be of the earlier topic
 	case t != nil && at.inbox == events.Replies:
 		return f.unheard(t, at, x)
@@ -107,39 +107,39 @@ func (f *finish) unled(at place, x *input) (promise, what string) {
 	case t != nil && at.inbox == events.Tasks && !visible && t.plan != nil:
 		return t.again(at, x)
 	}
-	return "", ""
+	return nil
 }
 
 // again checks a submission of an existing task that led to no event. It must be equal and later (P10). A different
 // submission under the id must be a dead letter (P15).
-func (t *task) again(at place, x *input) (promise, what string) {
+func (t *task) again(at place, x *input) *Fault {
 	for x := sumOfText(x.says); t.earlier != nil && x != t.digest; {
 		t = t.earlier // it may have been a repeated submission of that one
 	}
 	switch {
 	case sumOfText(x.says) != t.digest:
-		return "P15", "is another submission under the id of a task, and there is no dead letter of it"
+		return faultf("P15", "is another submission under the id of a task, and there is no dead letter of it")
 	case at.offset < t.taken:
-		return "P10", fmt.Sprintf("a submission was consumed, and led to nothing: the task is there by that at offset %d", t.taken)
+		return faultf("P10", "a submission was consumed, and led to nothing: the task is there by that at offset %d", t.taken)
 	}
-	return "", ""
+	return nil
 }
 
 // forwarded checks that a record in the wrong partition was forwarded to the right one (P10).
-func (f *finish) forwarded(at place, x *input) (promise, what string) {
+func (f *finish) forwarded(at place, x *input) *Fault {
 	to := f.c.inboxes[inboxPart{at.inbox, x.where}]
 	if to == nil || !to.fed || !to.whole(0) || f.c.hops[at] || !f.c.parts[at.partition].consumedBefore(at.inbox, at.offset) {
-		return "", "" // trimmed or later records are unknown
+		return nil // trimmed or later records are unknown
 	}
-	return "P10", fmt.Sprintf("belongs in partition %d, and was not forwarded", x.where)
+	return faultf("P10", "belongs in partition %d, and was not forwarded", x.where)
 }
 
 // unheard checks that a reply which was consumed while its attempt ran was accepted (P10). That is so if it was written
 // after the attempt began, and its offset is below that of a reply which led to an event before the attempt ended.
-func (f *finish) unheard(t *task, at place, x *input) (promise, what string) {
+func (f *finish) unheard(t *task, at place, x *input) *Fault {
 	i, ok := t.findAttempt(x.ref)
 	if !ok || x.at <= t.attempts[i].started || x.item != nil { // an item may have been withdrawn meanwhile
-		return "", ""
+		return nil
 	}
 	a := &t.attempts[i]
 	below := a.below
@@ -147,18 +147,18 @@ func (f *finish) unheard(t *task, at place, x *input) (promise, what string) {
 		below = f.used(at.inboxPart)
 	}
 	if at.offset >= below {
-		return "", ""
+		return nil
 	}
 	if !f.hasToken(t, x) {
 		if !f.c.o.Deadletters {
-			return "", ""
+			return nil
 		}
-		return "P15", fmt.Sprintf("a reply of %s hasn't its token, and there is no dead letter of it", events.RequestID(t.id, x.ref))
+		return faultf("P15", "a reply of %s hasn't its token, and there is no dead letter of it", events.RequestID(t.id, x.ref))
 	}
 	if x.outcome == events.Progress || x.outcome == events.Resumed {
-		return "", "" // it may have come too soon after another, or not after a hold
+		return nil // it may have come too soon after another, or not after a hold
 	}
-	return "P10", fmt.Sprintf("a reply of %s was consumed while the attempt ran, and led to nothing", events.RequestID(t.id, x.ref))
+	return faultf("P10", "a reply of %s was consumed while the attempt ran, and led to nothing", events.RequestID(t.id, x.ref))
 }
 
 // hasToken reports whether a reply has the token of the attempt that it names.
