@@ -68,9 +68,9 @@ func (s *eventCheck) countCaught() {
 	s.mark(caught)
 }
 
-// mayCatch checks that the undo of a step begins while the task goes on only because the step's error is caught, and that
+// checkCatch checks that the undo of a step begins while the task goes on only because the step's error is caught, and that
 // its effect is unknown (P21).
-func (s *eventCheck) mayCatch() *Fault {
+func (s *eventCheck) checkCatch() *Fault {
 	f := s.t.steps[s.index].flags
 	if s.t.open.state.State != events.StateProcessing || !f.has(erred) || !f.has(unknown) || !s.t.open.run(s.index, events.Do).catches {
 		return faultf("P6", "undo of step %q while the task is %s, and no error of it is caught", s.slot.Step, s.t.open.state.State)

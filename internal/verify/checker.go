@@ -173,12 +173,12 @@ func (c *Checker) Incomplete(what string) {
 	c.faults.list = c.faults.list[:min(len(c.faults.list), c.faults.most)]
 }
 
-// broken adds the first fault of a task's history. Later ones follow from it and are dropped.
-func (c *Checker) broken(t *task, r *events.Record, fault *Fault) {
-	c.brokenAt(t, Fault{fault.Promise, t.id, topicEvents, r.Partition, r.Offset, fault.What})
+// addFirstFault adds the first fault of a task's history. Later ones follow from it and are dropped.
+func (c *Checker) addFirstFault(t *task, r *events.Record, fault *Fault) {
+	c.addFirstFaultAt(t, Fault{fault.Promise, t.id, topicEvents, r.Partition, r.Offset, fault.What})
 }
 
-func (c *Checker) brokenAt(t *task, f Fault) {
+func (c *Checker) addFirstFaultAt(t *task, f Fault) {
 	if t.broken {
 		return
 	}

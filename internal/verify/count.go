@@ -80,7 +80,7 @@ func (s *eventCheck) countStarted() {
 	if f.Kind == events.Undo {
 		s.mark(undoAsked)
 	}
-	s.c.started(s.t, s.index, f)
+	s.c.recordStarted(s.t, s.index, f)
 }
 
 // countErrored counts a step that is now in error.

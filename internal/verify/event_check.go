@@ -29,12 +29,12 @@ type eventCheck struct {
 	rule  *factRule    // the rule of the event's verb
 }
 
-// before checks the event against the state before it. It returns nil if there is no fault, or if the fold will reject
+// checkBefore checks the event against the state before it. It returns nil if there is no fault, or if the fold will reject
 // the event anyway.
-func (s *eventCheck) before() *Fault {
+func (s *eventCheck) checkBefore() *Fault {
 	o := s.t.open
 	if o.state == nil {
-		return s.origin()
+		return s.checkOrigin()
 	}
 	if s.e.Seq != o.state.Seq+1 || s.e.Prev != o.state.Prev {
 		return nil // the events in between are unknown
@@ -60,12 +60,12 @@ func (s *eventCheck) before() *Fault {
 	return nil
 }
 
-// checksBefore are the checks of before, in the order in which they report a fault.
+// checksBefore are the checks of checkBefore, in the order in which they report a fault.
 var checksBefore []func(*eventCheck) *Fault
 
-func init() { // the checks lead back to before
-	checksBefore = []func(*eventCheck) *Fault{(*eventCheck).current, (*eventCheck).recovered, (*eventCheck).attempted,
-		(*eventCheck).undoOrder, (*eventCheck).early, (*eventCheck).once, (*eventCheck).checkPlan, (*eventCheck).origin, (*eventCheck).checkTimer}
+func init() { // the checks lead back to checkBefore
+	checksBefore = []func(*eventCheck) *Fault{(*eventCheck).checkEndedAttempt, (*eventCheck).checkRecovery, (*eventCheck).checkAttempts,
+		(*eventCheck).checkUndoOrder, (*eventCheck).checkNotEarly, (*eventCheck).checkRequestOnce, (*eventCheck).checkPlan, (*eventCheck).checkOrigin, (*eventCheck).checkTimer}
 }
 
 // request returns the request id of the control that led to the event; empty: none.
@@ -84,17 +84,17 @@ func slotOf(a *events.About) events.Slot {
 	return a.Slot()
 }
 
-// ended returns the number of the attempt that an event ends; 0: none.
-func ended(a *events.About) int {
+// endedAttempt returns the number of the attempt that an event ends; 0: none.
+func endedAttempt(a *events.About) int {
 	if a.Phase.Ends() {
 		return a.Attempt
 	}
 	return 0
 }
 
-// current checks that an event which ends an attempt names the running one (P3), and that the attempt ends once (P2).
-func (s *eventCheck) current() *Fault {
-	n := ended(&s.about)
+// checkEndedAttempt checks that an event which ends an attempt names the running one (P3), and that the attempt ends once (P2).
+func (s *eventCheck) checkEndedAttempt() *Fault {
+	n := endedAttempt(&s.about)
 	if n == 0 || s.run == nil {
 		return nil
 	}
@@ -115,9 +115,9 @@ func (s *eventCheck) current() *Fault {
 	return faultf("P3", "%s of attempt %d of step %q, none of which runs", s.e.Fact.Type(), n, s.slot.Step)
 }
 
-// recovered checks that the first event from a recovery ends an armed timer (P4). So a second recovery for the same
+// checkRecovery checks that the first event from a recovery ends an armed timer (P4). So a second recovery for the same
 // timer is a fault.
-func (s *eventCheck) recovered() *Fault {
+func (s *eventCheck) checkRecovery() *Fault {
 	if s.fires() && !s.timer.Armed() {
 		return faultf("P4", "a recovery led to %s, but its timer was not armed", s.e.Fact.Type())
 	}
@@ -136,17 +136,17 @@ func (s *eventCheck) recovered() *Fault {
 // fires reports whether the event is the first that a recovery led to.
 func (s *eventCheck) fires() bool { return s.first && s.e.Cause.Inbox == events.Recoveries }
 
-// attempted checks the event against the plan's rule of attempts: their number, with one more after a cool-down, their
+// checkAttempts checks the event against the plan's rule of attempts: their number, with one more after a cool-down, their
 // waits, and their key (P5, P7).
-func (s *eventCheck) attempted() *Fault {
-	if s.run == nil || s.rule.attempted == nil {
+func (s *eventCheck) checkAttempts() *Fault {
+	if s.run == nil || s.rule.checkAttempts == nil {
 		return nil
 	}
-	return s.rule.attempted(s, s.t.open.state.Plan.AttemptsOf(s.index, s.slot.Kind))
+	return s.rule.checkAttempts(s, s.t.open.state.Plan.AttemptsOf(s.index, s.slot.Kind))
 }
 
-// waited checks that a wait isn't shorter than the backoff, and that the budget allows another attempt.
-func (s *eventCheck) waited(attempts events.Attempts) *Fault {
+// checkWait checks that a wait isn't shorter than the backoff, and that the budget allows another attempt.
+func (s *eventCheck) checkWait(attempts events.Attempts) *Fault {
 	f, ok := s.e.Fact.(*events.AttemptWaiting)
 	if !ok {
 		return nil
@@ -154,7 +154,7 @@ func (s *eventCheck) waited(attempts events.Attempts) *Fault {
 	if soonest := s.run.notBefore; s.e.Due.Before(soonest) {
 		return faultf("P5", "the wait after attempt %d of step %q ends %s before its backoff", f.Attempt, f.Step, soonest.Sub(s.e.Due))
 	}
-	if fault := s.retryable(); fault != nil {
+	if fault := s.checkRetryable(); fault != nil {
 		return fault
 	}
 	used := s.run.failures >= attempts.MaxAttempts
@@ -175,36 +175,36 @@ func (s *eventCheck) cooledBeforeCheck(attempts events.Attempts) bool {
 	return s.run.cooled && s.run.failures == attempts.MaxAttempts && s.t.open.state.Plan.Steps[s.index].Check != nil
 }
 
-// unsent checks a failure. If no attempt runs, the request couldn't be sent, and the budget must allow the attempt.
-func (s *eventCheck) unsent(attempts events.Attempts) *Fault {
+// checkFailure checks a failure. If no attempt runs, the request couldn't be sent, and the budget must allow the attempt.
+func (s *eventCheck) checkFailure(attempts events.Attempts) *Fault {
 	f, ok := s.e.Fact.(*events.AttemptFailed)
 	switch {
 	case !ok:
 		return nil
 	case !s.run.running:
-		if fault := s.nextCall(""); fault != nil {
+		if fault := s.checkNextCall(""); fault != nil {
 			return fault
 		}
-		return s.budget(attempts)
+		return s.checkBudget(attempts)
 	}
-	return s.deferrable(f)
+	return s.checkDeferral(f)
 }
 
-// begun checks that an attempt is within the budget, and has the run's key and the plan's agent.
-func (s *eventCheck) begun(attempts events.Attempts) *Fault {
+// checkAttemptStart checks that an attempt is within the budget, and has the run's key and the plan's agent.
+func (s *eventCheck) checkAttemptStart(attempts events.Attempts) *Fault {
 	f, ok := s.e.Fact.(*events.AttemptStarted)
 	if !ok {
 		return nil
 	}
-	if fault := s.nextCall(f.Key); fault != nil {
+	if fault := s.checkNextCall(f.Key); fault != nil {
 		return fault
 	}
 	if f.Kind == events.Do {
-		if fault := s.askedBefore("the next attempt"); fault != nil {
+		if fault := s.checkAskedBefore("the next attempt"); fault != nil {
 			return fault
 		}
 	}
-	if fault := s.budget(attempts); fault != nil {
+	if fault := s.checkBudget(attempts); fault != nil {
 		return fault
 	}
 	if s.run.key != "" && (s.run.key == f.Key) == s.run.renewed {
@@ -213,12 +213,12 @@ func (s *eventCheck) begun(attempts events.Attempts) *Fault {
 	if fault := s.checkHeartbeat(f, attempts); fault != nil {
 		return fault
 	}
-	return s.asked(f)
+	return s.checkAgentAndKey(f)
 }
 
-// deferrable checks a failure's wait, and that an attempt isn't counted only if its agent did nothing and asked to be
+// checkDeferral checks a failure's wait, and that an attempt isn't counted only if its agent did nothing and asked to be
 // called later, at most MaxDeferrals times.
-func (s *eventCheck) deferrable(f *events.AttemptFailed) *Fault {
+func (s *eventCheck) checkDeferral(f *events.AttemptFailed) *Fault {
 	switch number := s.run.attempt - s.run.lastCall - s.run.failures; {
 	case f.RetryAfter < 0 || f.RetryAfter > events.MaxRetryAfter:
 		return faultf("P5", "step %q waits for %s because its agent asked for it; at most %s", f.Step, f.RetryAfter, events.MaxRetryAfter)
@@ -231,10 +231,10 @@ func (s *eventCheck) deferrable(f *events.AttemptFailed) *Fault {
 	return nil
 }
 
-// budget checks that one more attempt is allowed, and that its wait is over.
-func (s *eventCheck) budget(attempts events.Attempts) *Fault {
+// checkBudget checks that one more attempt is allowed, and that its wait is over.
+func (s *eventCheck) checkBudget(attempts events.Attempts) *Fault {
 	k, step, attempt := s.about.Kind, s.about.Step, s.about.Attempt
-	if fault := s.retryable(); fault != nil {
+	if fault := s.checkRetryable(); fault != nil {
 		return fault
 	}
 	most := attempts.MaxAttempts
@@ -250,10 +250,10 @@ func (s *eventCheck) budget(attempts events.Attempts) *Fault {
 	return nil
 }
 
-// asked checks that an attempt has the agent and the operation of the plan, the key of its own run (P7) and a token
+// checkAgentAndKey checks that an attempt has the agent and the operation of the plan, the key of its own run (P7) and a token
 // (P18). A service would take another run's key for an operation that it has already done. Without a token any writer
 // could reply.
-func (s *eventCheck) asked(f *events.AttemptStarted) *Fault {
+func (s *eventCheck) checkAgentAndKey(f *events.AttemptStarted) *Fault {
 	t := s.t
 	if agent, operation := t.open.state.Plan.Agent(s.index, f.Kind); f.Agent != agent || f.Operation != operation {
 		return faultf("P2", "%s attempt %d of step %q is for %s of agent %q; by the plan for %s of agent %q", f.Kind, f.Attempt, f.Step, f.Operation, f.Agent, operation, agent)
@@ -261,7 +261,7 @@ func (s *eventCheck) asked(f *events.AttemptStarted) *Fault {
 	if f.TokenHash == "" {
 		return faultf("P18", "%s attempt %d of step %q has no token, so no reply to it can be told from a forged one", f.Kind, f.Attempt, f.Step)
 	}
-	if own := s.c.ownKey(t, s.index, f.Kind, t.steps[s.index].generationOf(f.Kind)); !ends(f.Key, own) {
+	if own := s.c.ownKey(t, s.index, f.Kind, t.steps[s.index].generationOf(f.Kind)); !endsWith(f.Key, own) {
 		return faultf("P7", "%s attempt %d of step %q has the key %s, which doesn't end with its own, %s", f.Kind, f.Attempt, f.Step, f.Key, own)
 	}
 	return nil
@@ -276,8 +276,8 @@ func (c *Checker) ownKey(t *task, step int, k events.Kind, generation uint16) []
 	return c.text
 }
 
-// ends reports whether a key ends with own.
-func ends(key string, own []byte) bool {
+// endsWith reports whether a key ends with own.
+func endsWith(key string, own []byte) bool {
 	n := len(key) - len(own)
 	return n >= 0 && key[n:] == string(own)
 }
@@ -293,8 +293,8 @@ func (f *facts) generationOf(k events.Kind) uint16 {
 	return f.generation
 }
 
-// early checks that no timer fires before it is due (P16).
-func (s *eventCheck) early() *Fault {
+// checkNotEarly checks that no timer fires before it is due (P16).
+func (s *eventCheck) checkNotEarly() *Fault {
 	if !s.fires() {
 		return nil
 	}
@@ -309,9 +309,9 @@ func (s *eventCheck) early() *Fault {
 	return nil
 }
 
-// once checks that a repeated request of an operator is accepted once, as far as the task stores accepted requests
+// checkRequestOnce checks that a repeated request of an operator is accepted once, as far as the task stores accepted requests
 // (P10).
-func (s *eventCheck) once() *Fault {
+func (s *eventCheck) checkRequestOnce() *Fault {
 	request := s.request()
 	for _, a := range s.t.open.state.Accepted {
 		if request != "" && a.RequestID == request {
@@ -321,9 +321,9 @@ func (s *eventCheck) once() *Fault {
 	return nil
 }
 
-// origin checks that the event's cause is an input that can lead to it (P10; P3 for events from replies, P4 for events
+// checkOrigin checks that the event's cause is an input that can lead to it (P10; P3 for events from replies, P4 for events
 // from timers).
-func (s *eventCheck) origin() *Fault {
+func (s *eventCheck) checkOrigin() *Fault {
 	promise, from, only := cmp.Or(s.rule.promise, "P10"), s.rule.from, s.rule.only
 	switch {
 	case s.e.Queued && (only || s.rule.own):
@@ -336,9 +336,9 @@ func (s *eventCheck) origin() *Fault {
 	return nil
 }
 
-// inTime checks that a task leaves processing by its complete-by plus RecoverWithin (P1). was is the state before the
+// checkInTime checks that a task leaves processing by its complete-by plus RecoverWithin (P1). was is the state before the
 // event.
-func (s *eventCheck) inTime(was events.TaskState) *Fault {
+func (s *eventCheck) checkInTime(was events.TaskState) *Fault {
 	now := s.t.open.state
 	bound := s.c.o.RecoverWithin
 	if bound == 0 || was != events.StateProcessing || now.State == was || now.CompleteBy.IsZero() {
@@ -350,16 +350,16 @@ func (s *eventCheck) inTime(was events.TaskState) *Fault {
 	return nil
 }
 
-// after applies the event to the state of the checks, and checks its policy, the end of an undo, and the time.
-func (s *eventCheck) after() *Fault {
+// countAndCheck applies the event to the state of the checks, and checks its policy, the end of an undo, and the time.
+func (s *eventCheck) countAndCheck() *Fault {
 	o, was := s.t.open, s.t.state
 	if f, ok := s.e.Fact.(*events.TaskReceived); ok {
 		s.t.plan, s.t.steps = f.Plan, make([]facts, len(f.Plan.Steps))
 		s.t.digest, s.t.taken = sumOfText(f.Digest), s.e.Cause.Offset
-		s.c.received(s.t, f)
-		s.c.scheduled(s, f)
+		s.c.recordReceived(s.t, f)
+		s.c.recordScheduled(s, f)
 		if f.Intake != nil {
-			s.c.intakeTaken(*f.Intake, receivedFrom{s.t.id, s.r.Partition, s.r.Offset})
+			s.c.checkIntake(*f.Intake, receivedFrom{s.t.id, s.r.Partition, s.r.Offset})
 		}
 		if p := f.Parent; p != nil {
 			k := s.t.kin()
@@ -368,7 +368,7 @@ func (s *eventCheck) after() *Fault {
 		o.runs = slices.Grow(o.runs, runsPerStep*len(f.Plan.Steps))[:runsPerStep*len(f.Plan.Steps)]
 	}
 	if s.fires() {
-		s.c.timing.fired(s.t, s.timer, s.e.At, s.r.Offset, s.c.o.LatestBy)
+		s.c.timing.addFired(s.t, s.timer, s.e.At, s.r.Offset, s.c.o.LatestBy)
 	}
 	s.countCatching()
 	s.countAsking()
@@ -388,14 +388,14 @@ func (s *eventCheck) after() *Fault {
 	}
 	switch s.about.Verb {
 	case events.VerbUndone, events.VerbCancelled:
-		if fault := s.allUndone(was); fault != nil {
+		if fault := s.checkAllUndone(was); fault != nil {
 			return fault
 		}
 	case events.VerbHeld:
 		s.c.holds = append(s.c.holds, hold{s.t, s.e.Seq, s.r.Offset})
 	default: // neither ends an undo nor holds the task
 	}
-	return s.inTime(was)
+	return s.checkInTime(was)
 }
 
 // millis returns an instant in Unix ms; 0 for the zero time.

@@ -77,7 +77,7 @@ func (c *Checker) Finish(now time.Time) *Report {
 	f.checkDrained()
 	f.reportCutDecisions()
 	f.checkAlerts()
-	f.inboxes()
+	f.checkInboxes()
 	f.checkRequests()
 	f.checkUnknownEffects()
 	f.checkSchedules()

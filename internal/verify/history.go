@@ -90,18 +90,18 @@ func (c *Checker) Event(r *events.Record) *events.Event {
 		c.tasks[e.Task] = t
 		c.order = append(c.order, t)
 		if n := c.o.Partitions; n > 0 && events.Partition(r.Key, n) != r.Partition {
-			c.broken(t, r, faultf("P10", "the task belongs in partition %d", events.Partition(r.Key, n)))
+			c.addFirstFault(t, r, faultf("P10", "the task belongs in partition %d", events.Partition(r.Key, n)))
 		}
 	}
 	p.last = t
 	if changed := c.checkHashes(p, t, e, r); changed != nil {
-		c.brokenAt(t, *changed)
+		c.addFirstFaultAt(t, *changed)
 	}
 	if what != "" {
-		c.broken(t, r, &Fault{Promise: "P10", What: what})
+		c.addFirstFault(t, r, &Fault{Promise: "P10", What: what})
 	}
 	if what := p.checkOwner(r); what != "" {
-		c.broken(t, r, &Fault{Promise: "P11", What: what})
+		c.addFirstFault(t, r, &Fault{Promise: "P11", What: what})
 	}
 	c.checkPreviousDecision(t, e, r)
 	p.doing.task = t
@@ -201,7 +201,7 @@ func (c *Checker) recordUnreadable(p *partition, r *events.Record, why error) {
 	_, seq, _ := events.EventName(r)
 	switch {
 	case t != nil:
-		c.broken(t, r, &Fault{Promise: "P15", What: why.Error()})
+		c.addFirstFault(t, r, &Fault{Promise: "P15", What: why.Error()})
 		return
 	case id != "" && !c.inTimeRange(seq, r):
 		c.others++
@@ -250,32 +250,32 @@ func (c *Checker) ofTask(p *partition, t *task, e *events.Event, r *events.Recor
 			what = e.Fact.Type() + " of a task whose id was forgotten"
 		}
 		if what != "" {
-			c.broken(t, r, &Fault{Promise: "P2", What: what})
+			c.addFirstFault(t, r, &Fault{Promise: "P2", What: what})
 			return
 		}
 	}
 	s := &c.turn
 	*s = eventCheck{c: c, t: t, e: e, r: r, first: first, replied: p.next[events.Replies], about: e.Fact.About()}
 	s.rule = ruleOf(&s.about)
-	if fault := s.before(); fault != nil {
-		c.broken(t, r, fault)
+	if fault := s.checkBefore(); fault != nil {
+		c.addFirstFault(t, r, fault)
 		return
 	}
 	next, err := events.Evolve(t.open.state, e, c.reader.Hash(r))
 	if err != nil {
-		c.broken(t, r, &Fault{Promise: "P2", What: err.Error()})
+		c.addFirstFault(t, r, &Fault{Promise: "P2", What: err.Error()})
 		return
 	}
 	t.open.state, t.open.offset = next, r.Offset
 	if f, received := e.Fact.(*events.TaskReceived); received && f.Plan.DedupeFor > 0 {
 		t.name = next.KeyName()
 	}
-	if fault := s.after(); fault != nil {
-		c.broken(t, r, fault)
+	if fault := s.countAndCheck(); fault != nil {
+		c.addFirstFault(t, r, fault)
 		return
 	}
 	if what := c.checkEnd(p, t, e); what != "" {
-		c.broken(t, r, &Fault{Promise: "P2", What: what})
+		c.addFirstFault(t, r, &Fault{Promise: "P2", What: what})
 		return
 	}
 	s.extendDecision(&p.doing)

@@ -12,7 +12,7 @@ import (
 // lead fills l with what the event implies about its input.
 func (s *eventCheck) lead(l *lead, x *input) {
 	*l = lead{place: place{inboxPart{s.e.Cause.Inbox, s.e.Cause.Partition}, s.e.Cause.Offset}, task: s.t.id, offset: s.r.Offset,
-		fact: s.e.Fact.Type(), slot: s.fired, attempt: ended(&s.about), timer: s.timer.Seq}
+		fact: s.e.Fact.Type(), slot: s.fired, attempt: endedAttempt(&s.about), timer: s.timer.Seq}
 	l.request, l.asks = s.request(), s.asking()
 	if s.run != nil {
 		l.agent, _ = s.t.plan.Agent(s.index, s.slot.Kind)

@@ -16,8 +16,8 @@ type receivedFrom struct {
 	offset    int64
 }
 
-// intakeTaken checks that a record of an intake's topic leads to one task (P28).
-func (c *Checker) intakeTaken(of events.IntakeRef, by receivedFrom) {
+// checkIntake checks that a record of an intake's topic leads to one task (P28).
+func (c *Checker) checkIntake(of events.IntakeRef, by receivedFrom) {
 	first, taken := c.intakes[of]
 	if !taken {
 		if c.intakes == nil {
@@ -33,7 +33,7 @@ func (c *Checker) intakeTaken(of events.IntakeRef, by receivedFrom) {
 // mergeIntakes adds what another checker was fed.
 func (c *Checker) mergeIntakes(o *Checker) {
 	for of, by := range o.intakes {
-		c.intakeTaken(of, by)
+		c.checkIntake(of, by)
 	}
 }
 

@@ -30,8 +30,8 @@ func TestIntakes(t *testing.T) {
 func TestIntakesAcrossPartitions(t *testing.T) {
 	of := events.IntakeRef{Name: "shop", Topic: "orders", Partition: 3, Offset: 17}
 	a, b := New(Options{}), New(Options{})
-	a.intakeTaken(of, receivedFrom{"o-1", 0, 5})
-	b.intakeTaken(of, receivedFrom{"o-2", 1, 7})
+	a.checkIntake(of, receivedFrom{"o-1", 0, 5})
+	b.checkIntake(of, receivedFrom{"o-2", 1, 7})
 	a.Merge(b)
 	if len(a.faults.list) != 1 || a.faults.list[0].Promise != "P28" || a.faults.list[0].Task != "o-2" {
 		t.Errorf("got %v", a.faults.list)

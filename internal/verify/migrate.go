@@ -8,7 +8,7 @@ import (
 )
 
 func init() {
-	taskRules[events.VerbMigrated] = &factRule{from: byControls, only: true, course: (*eventCheck).checkMigrated, arms: migratedTimer,
+	taskRules[events.VerbMigrated] = &factRule{from: byControls, only: true, checkCourse: (*eventCheck).checkMigrated, arms: migratedTimer,
 		count: (*eventCheck).countMigrated, lead: leadMigrated}
 }
 

@@ -13,10 +13,10 @@ const done = completed | handSettled | skipped | caught
 
 // checkPlan checks an event against the plan's graph, and against the plan's rule for tasks that can't continue (P2).
 func (s *eventCheck) checkPlan() *Fault {
-	if s.rule.course == nil {
+	if s.rule.checkCourse == nil {
 		return nil
 	}
-	return s.rule.course(s)
+	return s.rule.checkCourse(s)
 }
 
 func (s *eventCheck) checkSkip() *Fault {
@@ -30,7 +30,7 @@ func (s *eventCheck) checkSkip() *Fault {
 	return s.checkStart(i)
 }
 
-func (s *eventCheck) checkAttempt() *Fault { return s.checkStartIf(true) }
+func (s *eventCheck) checkStarted() *Fault { return s.checkStartIf(true) }
 func (s *eventCheck) checkUnsent() *Fault  { return s.checkStartIf(!s.run.running) }
 func (s *eventCheck) checkErrored() *Fault {
 	return s.checkStartIf(s.t.open.state.State == events.StateProcessing)
@@ -301,7 +301,7 @@ func (c *Checker) checkPreviousDecision(t *task, e *events.Event, r *events.Reco
 		return
 	}
 	x := t.open.cut
-	c.brokenAt(t, Fault{"P10", t.id, topicEvents, r.Partition, x.offset,
+	c.addFirstFaultAt(t, Fault{"P10", t.id, topicEvents, r.Partition, x.offset,
 		fmt.Sprintf("%s; the next, event %d at events/%d/%d, comes of %s", x.what, e.Seq, r.Partition, r.Offset, e.Cause)})
 }
 

@@ -10,7 +10,7 @@ import (
 // isn't without an event for longer, plus the lateness of timers, and no progress is recorded after its complete-by.
 
 func init() {
-	stepRules[events.VerbProgressed] = &factRule{from: byReplies, only: true, promise: "P3", attempted: (*eventCheck).progressed,
+	stepRules[events.VerbProgressed] = &factRule{from: byReplies, only: true, promise: "P3", checkAttempts: (*eventCheck).checkProgress,
 		arms: silenceTimer, count: (*eventCheck).countProgressed, lead: leadProgressed}
 }
 
@@ -53,9 +53,9 @@ func (s *eventCheck) checkHeartbeat(f *events.AttemptStarted, rule events.Attemp
 	return nil
 }
 
-// progressed checks a progress: its attempt runs, its complete-by hasn't passed, and it isn't too soon after the one
+// checkProgress checks a progress: its attempt runs, its complete-by hasn't passed, and it isn't too soon after the one
 // before.
-func (s *eventCheck) progressed(rule events.Attempts) *Fault {
+func (s *eventCheck) checkProgress(rule events.Attempts) *Fault {
 	r, n, step := s.run, s.about.Attempt, s.slot.Step
 	switch {
 	case !r.running || n != r.attempt:
@@ -70,8 +70,8 @@ func (s *eventCheck) progressed(rule events.Attempts) *Fault {
 	return nil
 }
 
-// expired checks that an expired attempt says what ended it: its silence, or its complete-by.
-func (s *eventCheck) expired(rule events.Attempts) *Fault {
+// checkExpiry checks that an expired attempt says what ended it: its silence, or its complete-by.
+func (s *eventCheck) checkExpiry(rule events.Attempts) *Fault {
 	f, ok := s.e.Fact.(*events.AttemptExpired)
 	if !ok || !s.run.running {
 		return nil
@@ -92,7 +92,7 @@ func (s *eventCheck) endSilence() {
 	if h := s.t.plan.AttemptsOf(s.index, s.slot.Kind).Heartbeat; h == 0 || s.fires() || !s.run.running {
 		return
 	}
-	s.c.timing.silent(s.t, s.timer, s.e.At, s.r.Offset, s.c.o.LatestBy)
+	s.c.timing.addSilent(s.t, s.timer, s.e.At, s.r.Offset, s.c.o.LatestBy)
 }
 
 func (s *eventCheck) countProgressed() {

@@ -92,15 +92,15 @@ type given struct {
 	inputs []uint64 // hashes of the steps' inputs; 0: none yet
 }
 
-// received prepares the checks of a task's requests.
-func (c *Checker) received(t *task, f *events.TaskReceived) {
+// recordReceived prepares the checks of a task's requests.
+func (c *Checker) recordReceived(t *task, f *events.TaskReceived) {
 	if c.o.Requests {
 		c.given[t] = &given{sumOfText(f.Traceparent), sumOf(f.Input), make([]uint64, len(f.Plan.Steps))}
 	}
 }
 
-// started records an attempt. If its request was fed already, it compares them.
-func (c *Checker) started(t *task, step int, f *events.AttemptStarted) {
+// recordStarted records an attempt. If its request was fed already, it compares them.
+func (c *Checker) recordStarted(t *task, step int, f *events.AttemptStarted) {
 	if g := c.given[t]; g != nil && f.Kind == events.Do {
 		switch {
 		case f.TaskInput:
@@ -166,7 +166,7 @@ func (c *Checker) checkRequest(t *task, i int, id string, x *request) {
 		what = fmt.Sprintf("the request %s is to be complete by %s, its attempt by %s", id, instant(x.due), instant(a.due))
 	case x.operation != operation || x.topic != topicRequests+agent:
 		what = fmt.Sprintf("the request %s is for %s, on %s; its attempt for %s of agent %q", id, x.operation, x.topic, operation, agent)
-	case a.generation < manyGenerations && !ends(x.key, c.ownKey(t, int(a.step), kind, uint16(a.generation))):
+	case a.generation < manyGenerations && !endsWith(x.key, c.ownKey(t, int(a.step), kind, uint16(a.generation))):
 		what = fmt.Sprintf("the request %s has the key %s, its attempt one that ends with %s", id, x.key, c.text)
 	case g != nil && g.trace != x.trace:
 		what = fmt.Sprintf("the request %s has another traceparent than its task", id)
@@ -194,7 +194,7 @@ func (c *Checker) asksAboutLast(t *task, i int, of askedOf) bool {
 		if a := &t.attempts[j]; a.step == step && kindsOfRun[a.run()] == events.Do {
 			g := c.given[t]
 			return (g == nil || g.inputs[step] == of.input) &&
-				(a.generation >= manyGenerations || ends(of.key, c.ownKey(t, int(step), events.Do, uint16(a.generation))))
+				(a.generation >= manyGenerations || endsWith(of.key, c.ownKey(t, int(step), events.Do, uint16(a.generation))))
 		}
 	}
 	return true // a check without an attempt is another fault

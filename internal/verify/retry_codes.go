@@ -12,20 +12,20 @@ func (s *eventCheck) countCode(err *events.Error) {
 	r.code, r.final = sumOfText(code), !s.t.plan.RetryCodesOf(s.index, s.slot.Kind).Allow(code)
 }
 
-// retryable checks that the code of the last failure allows another attempt (P5).
-func (s *eventCheck) retryable() *Fault {
+// checkRetryable checks that the code of the last failure allows another attempt (P5).
+func (s *eventCheck) checkRetryable() *Fault {
 	if s.run.final {
 		return faultf("P5", "%s of step %q after an error whose code isn't retried", s.e.Fact.Type(), s.about.Step)
 	}
 	return nil
 }
 
-// gaveUp checks that a run was given up for a reason: its last error isn't retried, and then it ends with that very error;
+// checkGivenUp checks that a run was given up for a reason: its last error isn't retried, and then it ends with that very error;
 // or it has used all its tries.
-func (s *eventCheck) gaveUp(attempts events.Attempts) *Fault {
+func (s *eventCheck) checkGivenUp(attempts events.Attempts) *Fault {
 	err, used := s.about.Error(), s.run.failures
 	if err != nil && s.about.Kind == events.Do && (err.Code == events.CodeTriesExhausted || s.run.final && !isOwn[err.Code]) && s.e.At.Before(s.t.open.state.CompleteBy) {
-		if fault := s.askedBefore("giving it up"); fault != nil {
+		if fault := s.checkAskedBefore("giving it up"); fault != nil {
 			return fault
 		}
 	}
@@ -36,7 +36,7 @@ func (s *eventCheck) gaveUp(attempts events.Attempts) *Fault {
 	case err.Code == events.CodeTriesExhausted, !s.run.final && !s.first && s.run.code == sumOfText(err.Code) && !isOwn[err.Code]:
 		return faultf("P5", "step %q was given up after %d failures of %d", s.about.Step, used, attempts.MaxAttempts)
 	}
-	return s.exhausted()
+	return s.checkRepeatExhausted()
 }
 
 // isOwn lists the codes of errors that end a run whatever its budget.

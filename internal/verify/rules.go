@@ -21,12 +21,12 @@ type factRule struct {
 	loose bool
 
 	// Functions that are nil aren't called.
-	attempted func(*eventCheck, events.Attempts) *Fault       // checks the plan's rule of attempts
-	course    func(*eventCheck) *Fault                        // checks the plan's graph, and earlier decisions
-	arms      func(*eventCheck) (events.TimerKind, time.Time) // returns the timer that the event must arm
-	count     func(*eventCheck)                               // counts the event
-	asks      func(*eventCheck) []events.Action               // returns the actions of recoveries that may lead to it; nil: any
-	lead      func(*eventCheck, *lead, *input)                // sets what the input must contain
+	checkAttempts func(*eventCheck, events.Attempts) *Fault       // checks the plan's rule of attempts
+	checkCourse   func(*eventCheck) *Fault                        // checks the plan's graph, and earlier decisions
+	arms          func(*eventCheck) (events.TimerKind, time.Time) // returns the timer that the event must arm
+	count         func(*eventCheck)                               // counts the event
+	asks          func(*eventCheck) []events.Action               // returns the actions of recoveries that may lead to it; nil: any
+	lead          func(*eventCheck, *lead, *input)                // sets what the input must contain
 }
 
 // The first inboxes of facts.
@@ -41,32 +41,32 @@ var (
 var taskRules = map[events.Verb]*factRule{
 	events.VerbReceived:  {from: byTasks, only: true, lead: leadReceived},
 	events.VerbStarted:   {own: true, arms: startedTimer},
-	events.VerbProcessed: {course: (*eventCheck).checkProcessed},
-	events.VerbUndoing: {from: []events.Inbox{events.Recoveries, events.Controls}, course: (*eventCheck).checkUndoing,
+	events.VerbProcessed: {checkCourse: (*eventCheck).checkProcessed},
+	events.VerbUndoing: {from: []events.Inbox{events.Recoveries, events.Controls}, checkCourse: (*eventCheck).checkUndoing,
 		count: (*eventCheck).countInterrupted, asks: always(toUndo), lead: leadUndoing},
-	events.VerbUndone:    {course: (*eventCheck).checkUndone},
-	events.VerbCancelled: {from: byControls, course: (*eventCheck).checkCancelled, lead: leadCancelled},
-	events.VerbHeld:      {from: byRecoveries, course: (*eventCheck).checkHold, asks: asksHeld},
-	events.VerbResumed: {from: byControls, own: true, course: (*eventCheck).checkResume, arms: resumedTimer, count: (*eventCheck).countResumed,
+	events.VerbUndone:    {checkCourse: (*eventCheck).checkUndone},
+	events.VerbCancelled: {from: byControls, checkCourse: (*eventCheck).checkCancelled, lead: leadCancelled},
+	events.VerbHeld:      {from: byRecoveries, checkCourse: (*eventCheck).checkHold, asks: asksHeld},
+	events.VerbResumed: {from: byControls, own: true, checkCourse: (*eventCheck).checkResume, arms: resumedTimer, count: (*eventCheck).countResumed,
 		lead: leadResumed},
 }
 
 // stepRules are the rules of facts of a step, or of its undo.
 var stepRules = map[events.Verb]*factRule{
-	events.VerbSkipped: {course: (*eventCheck).checkSkip, count: (*eventCheck).countSkipped},
-	events.VerbCaught:  {course: (*eventCheck).checkCaught, count: (*eventCheck).countCaught},
-	events.VerbReleased: {from: byControls, only: true, course: (*eventCheck).checkRelease, count: (*eventCheck).countReleased,
+	events.VerbSkipped: {checkCourse: (*eventCheck).checkSkip, count: (*eventCheck).countSkipped},
+	events.VerbCaught:  {checkCourse: (*eventCheck).checkCaught, count: (*eventCheck).countCaught},
+	events.VerbReleased: {from: byControls, only: true, checkCourse: (*eventCheck).checkRelease, count: (*eventCheck).countReleased,
 		lead: leadReleased},
-	events.VerbStarted: {from: byRecoveries, begins: true, attempted: (*eventCheck).begun, course: (*eventCheck).checkAttempt,
+	events.VerbStarted: {from: byRecoveries, begins: true, checkAttempts: (*eventCheck).checkAttemptStart, checkCourse: (*eventCheck).checkStarted,
 		arms: attemptTimer, count: (*eventCheck).countStarted, asks: always(toGoOn)},
 	events.VerbCompleted: {from: byReplies, only: true, promise: "P3", count: (*eventCheck).countCompleted, lead: leadCompleted},
 	events.VerbFailed: {from: []events.Inbox{events.Replies, events.Recoveries}, begins: true, loose: true,
-		attempted: (*eventCheck).unsent, course: (*eventCheck).checkUnsent, arms: failedTimer, count: (*eventCheck).countFailed, lead: leadFailed},
+		checkAttempts: (*eventCheck).checkFailure, checkCourse: (*eventCheck).checkUnsent, arms: failedTimer, count: (*eventCheck).countFailed, lead: leadFailed},
 	events.VerbRejected: {from: byReplies, only: true, promise: "P3", count: (*eventCheck).countRejected, lead: leadRejected},
-	events.VerbExpired:  {from: byRecoveries, only: true, promise: "P4", loose: true, attempted: (*eventCheck).expired, count: (*eventCheck).countExpired},
-	events.VerbWaiting: {from: byRecoveries, own: true, promise: "P4", wait: true, attempted: (*eventCheck).waited,
+	events.VerbExpired:  {from: byRecoveries, only: true, promise: "P4", loose: true, checkAttempts: (*eventCheck).checkExpiry, count: (*eventCheck).countExpired},
+	events.VerbWaiting: {from: byRecoveries, own: true, promise: "P4", wait: true, checkAttempts: (*eventCheck).checkWait,
 		arms: waitingTimer, count: (*eventCheck).countWait, asks: asksWait},
-	events.VerbErrored: {from: byRecoveries, begins: true, attempted: (*eventCheck).gaveUp, course: (*eventCheck).checkErrored,
+	events.VerbErrored: {from: byRecoveries, begins: true, checkAttempts: (*eventCheck).checkGivenUp, checkCourse: (*eventCheck).checkErrored,
 		count: (*eventCheck).countErrored, asks: asksErrored},
 }
 

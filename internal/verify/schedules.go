@@ -92,8 +92,8 @@ func (c *Checker) Schedule(r *events.Record) {
 	}
 }
 
-// scheduled notes a task that says that a schedule started it.
-func (c *Checker) scheduled(s *eventCheck, f *events.TaskReceived) {
+// recordScheduled records a task that says that a schedule started it.
+func (c *Checker) recordScheduled(s *eventCheck, f *events.TaskReceived) {
 	if f.ReplyTo == c.o.Namespace.Schedules() {
 		c.schedules.tasks[s.t.id] = scheduledTask{s.r.Partition, s.r.Offset, s.e.At}
 	}

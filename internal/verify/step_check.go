@@ -12,16 +12,16 @@ var checkRules map[events.Verb]*factRule
 
 func init() {
 	checkRules = map[events.Verb]*factRule{
-		events.VerbStarted: {from: byRecoveries, begins: true, attempted: (*eventCheck).checkBegun, arms: attemptTimer, count: (*eventCheck).countStarted, asks: asksChecked},
-		events.VerbCompleted: {from: byReplies, only: true, promise: "P3", attempted: (*eventCheck).checkAnswered,
+		events.VerbStarted: {from: byRecoveries, begins: true, checkAttempts: (*eventCheck).checkCheckStart, arms: attemptTimer, count: (*eventCheck).countStarted, asks: asksChecked},
+		events.VerbCompleted: {from: byReplies, only: true, promise: "P3", checkAttempts: (*eventCheck).checkAnswer,
 			count: (*eventCheck).countChecked, lead: leadChecked},
 		events.VerbFailed: {from: []events.Inbox{events.Replies, events.Recoveries}, begins: true, loose: true,
-			attempted: (*eventCheck).unsent, arms: failedTimer, count: (*eventCheck).countFailed, lead: leadFailed},
+			checkAttempts: (*eventCheck).checkFailure, arms: failedTimer, count: (*eventCheck).countFailed, lead: leadFailed},
 		events.VerbRejected: {from: byReplies, only: true, promise: "P3", count: (*eventCheck).countCheckRejected, lead: leadRejected},
-		events.VerbExpired:  {from: byRecoveries, only: true, promise: "P4", loose: true, attempted: (*eventCheck).expired, count: (*eventCheck).countExpired},
-		events.VerbWaiting: {from: byRecoveries, own: true, promise: "P4", wait: true, attempted: (*eventCheck).waited,
+		events.VerbExpired:  {from: byRecoveries, only: true, promise: "P4", loose: true, checkAttempts: (*eventCheck).checkExpiry, count: (*eventCheck).countExpired},
+		events.VerbWaiting: {from: byRecoveries, own: true, promise: "P4", wait: true, checkAttempts: (*eventCheck).checkWait,
 			arms: waitingTimer, count: (*eventCheck).countWait, asks: asksWait},
-		events.VerbErrored: {from: byRecoveries, begins: true, attempted: (*eventCheck).checkGaveUp, count: (*eventCheck).countUnchecked},
+		events.VerbErrored: {from: byRecoveries, begins: true, checkAttempts: (*eventCheck).checkCheckGivenUp, count: (*eventCheck).countUnchecked},
 	}
 }
 
@@ -76,8 +76,8 @@ func (s *eventCheck) endAsking() {
 	}
 }
 
-// checkBegun checks that only an unknown effect is asked about, once for each attempt, while no attempt runs (P23).
-func (s *eventCheck) checkBegun(attempts events.Attempts) *Fault {
+// checkCheckStart checks that only an unknown effect is asked about, once for each attempt, while no attempt runs (P23).
+func (s *eventCheck) checkCheckStart(attempts events.Attempts) *Fault {
 	own := s.t.open.run(s.index, events.Do)
 	switch {
 	case !s.t.steps[s.index].flags.has(unknown):
@@ -91,15 +91,15 @@ func (s *eventCheck) checkBegun(attempts events.Attempts) *Fault {
 	case !s.precedesUndo() && s.mayRetryStep() && s.e.At.Before(own.notBefore):
 		return faultf("P23", "a check of step %q %s before the wait for its next attempt was over", s.about.Step, own.notBefore.Sub(s.e.At))
 	}
-	return s.begun(attempts)
+	return s.checkAttemptStart(attempts)
 }
 
-// checkGaveUp checks that a check is given up when its attempts are used, and once for each attempt of the step (P23).
-func (s *eventCheck) checkGaveUp(attempts events.Attempts) *Fault {
+// checkCheckGivenUp checks that a check is given up when its attempts are used, and once for each attempt of the step (P23).
+func (s *eventCheck) checkCheckGivenUp(attempts events.Attempts) *Fault {
 	if own := s.t.open.run(s.index, events.Do); s.run.checked == own.attempt {
 		return faultf("P23", "the check of attempt %d of step %q ends again", own.attempt, s.about.Step)
 	}
-	return s.gaveUp(attempts)
+	return s.checkGivenUp(attempts)
 }
 
 // mayRetryStep reports whether the budget of the step allows another attempt after the check.
@@ -116,9 +116,9 @@ func asksChecked(s *eventCheck) []events.Action {
 	return toGiveUp
 }
 
-// askedBefore checks that an unknown effect was asked about before what follows, and that what follows isn't against the
+// checkAskedBefore checks that an unknown effect was asked about before what follows, and that what follows isn't against the
 // answer (P23). An undo that has begun is retried without a question, also if a migration adds a check meanwhile.
-func (s *eventCheck) askedBefore(what string) *Fault {
+func (s *eventCheck) checkAskedBefore(what string) *Fault {
 	own := s.t.open.run(s.index, events.Do)
 	if s.t.plan.Steps[s.index].Check == nil || own.attempt == 0 || s.t.open.state.Steps[s.index].Undo != nil {
 		return nil
@@ -133,9 +133,9 @@ func (s *eventCheck) askedBefore(what string) *Fault {
 	return nil
 }
 
-// checkAnswered checks that the parts of an answer fit: only what happened has an output, and an answer that can't be used
+// checkAnswer checks that the parts of an answer fit: only what happened has an output, and an answer that can't be used
 // says nothing.
-func (s *eventCheck) checkAnswered(events.Attempts) *Fault {
+func (s *eventCheck) checkAnswer(events.Attempts) *Fault {
 	f, ok := s.e.Fact.(*events.CheckCompleted)
 	if ok && f.Became != events.BecameUnknown && f.Error != nil {
 		return faultf("P23", "the answer to a check of step %q can't be used, and says %s", f.Step, f.Became)

@@ -12,13 +12,13 @@ import (
 
 func init() {
 	kindRules[events.WorkflowStep] = map[events.Verb]*factRule{
-		events.VerbStarted:      {begins: true, course: (*eventCheck).checkAttempt, count: (*eventCheck).countChildStarted},
+		events.VerbStarted:      {begins: true, checkCourse: (*eventCheck).checkStarted, count: (*eventCheck).countChildStarted},
 		events.VerbCompleted:    {from: byReplies, only: true, promise: "P3", count: (*eventCheck).countCompleted, lead: leadChild},
 		events.VerbRejected:     {from: byReplies, only: true, promise: "P3", count: (*eventCheck).countChildRejected, lead: leadChild},
-		events.VerbChildHeld:    {from: byReplies, only: true, promise: "P3", course: (*eventCheck).checkChildRuns, lead: leadChild},
-		events.VerbChildResumed: {from: byReplies, only: true, promise: "P3", course: (*eventCheck).checkChildRuns, lead: leadChild},
+		events.VerbChildHeld:    {from: byReplies, only: true, promise: "P3", checkCourse: (*eventCheck).checkChildRuns, lead: leadChild},
+		events.VerbChildResumed: {from: byReplies, only: true, promise: "P3", checkCourse: (*eventCheck).checkChildRuns, lead: leadChild},
 	}
-	taskRules[events.VerbWithdrawn] = &factRule{from: byTasks, promise: "P25", course: (*eventCheck).checkWithdrawn,
+	taskRules[events.VerbWithdrawn] = &factRule{from: byTasks, promise: "P25", checkCourse: (*eventCheck).checkWithdrawn,
 		count: (*eventCheck).countWithdrawn, lead: leadWithdrawn}
 	taskRules[events.VerbUndoing].from = append(taskRules[events.VerbUndoing].from, events.Tasks)
 }

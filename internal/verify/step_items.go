@@ -13,9 +13,9 @@ import (
 
 func init() {
 	kindRules[events.ItemsStep] = map[events.Verb]*factRule{
-		events.VerbStarted:   {begins: true, course: (*eventCheck).checkAttempt, count: (*eventCheck).countItemsBegan},
-		events.VerbItem:      {from: byReplies, promise: "P26", course: (*eventCheck).checkItem, count: (*eventCheck).countItem, lead: leadItem},
-		events.VerbCompleted: {follows: true, promise: "P26", course: (*eventCheck).checkItemsEnd, count: (*eventCheck).countCompleted},
+		events.VerbStarted:   {begins: true, checkCourse: (*eventCheck).checkStarted, count: (*eventCheck).countItemsBegan},
+		events.VerbItem:      {from: byReplies, promise: "P26", checkCourse: (*eventCheck).checkItem, count: (*eventCheck).countItem, lead: leadItem},
+		events.VerbCompleted: {follows: true, promise: "P26", checkCourse: (*eventCheck).checkItemsEnd, count: (*eventCheck).countCompleted},
 	}
 }
 

@@ -7,12 +7,12 @@ import (
 )
 
 func init() {
-	stepRules[events.VerbRepeated] = &factRule{from: byReplies, only: true, promise: "P3", loose: true, attempted: (*eventCheck).repeated,
+	stepRules[events.VerbRepeated] = &factRule{from: byReplies, only: true, promise: "P3", loose: true, checkAttempts: (*eventCheck).checkRepeat,
 		arms: repeatTimer, count: (*eventCheck).countRepeated, lead: leadCompleted}
 }
 
-// repeated checks that only a step with a repeat is repeated, and that no call follows the last one (P23).
-func (s *eventCheck) repeated(events.Attempts) *Fault {
+// checkRepeat checks that only a step with a repeat is repeated, and that no call follows the last one (P23).
+func (s *eventCheck) checkRepeat(events.Attempts) *Fault {
 	switch rule := s.t.open.state.Plan.Steps[s.index].Repeat; {
 	case rule == nil:
 		return faultf("P23", "step %q is repeated, and the plan has no repeat of it", s.about.Step)
@@ -22,9 +22,9 @@ func (s *eventCheck) repeated(events.Attempts) *Fault {
 	return nil
 }
 
-// nextCall checks that a call has a key of its own, doesn't begin before its time, and isn't one too many (P23). key is the call's key; empty:
+// checkNextCall checks that a call has a key of its own, doesn't begin before its time, and isn't one too many (P23). key is the call's key; empty:
 // its request couldn't be sent.
-func (s *eventCheck) nextCall(key string) *Fault {
+func (s *eventCheck) checkNextCall(key string) *Fault {
 	r := s.run
 	if r.lastCall == 0 || r.attempt != r.lastCall { // no call completed since the last attempt
 		return nil
@@ -41,9 +41,9 @@ func (s *eventCheck) nextCall(key string) *Fault {
 	return nil
 }
 
-// exhausted checks that a step that ends for its calls has made all of them (P23). The last one may have completed in
+// checkRepeatExhausted checks that a step that ends for its calls has made all of them (P23). The last one may have completed in
 // this decision.
-func (s *eventCheck) exhausted() *Fault {
+func (s *eventCheck) checkRepeatExhausted() *Fault {
 	err, rule := s.about.Error(), s.t.open.state.Plan.Steps[s.index].Repeat
 	if err == nil || err.Code != events.CodeRepeatExhausted || s.about.Kind != events.Do {
 		return nil

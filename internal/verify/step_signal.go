@@ -9,11 +9,11 @@ import (
 )
 
 func init() {
-	taskRules[events.VerbSignalled] = &factRule{from: bySignals, only: true, promise: "P20", course: (*eventCheck).checkSignalled,
+	taskRules[events.VerbSignalled] = &factRule{from: bySignals, only: true, promise: "P20", checkCourse: (*eventCheck).checkSignalled,
 		count: (*eventCheck).countSignalled, lead: leadSignalled}
 	kindRules[events.SignalStep] = map[events.Verb]*factRule{
-		events.VerbStarted: {begins: true, course: (*eventCheck).checkAttempt, arms: signalTimer, count: (*eventCheck).countSignalStarted},
-		events.VerbCompleted: {promise: "P20", course: (*eventCheck).checkSignalCompleted, count: (*eventCheck).countSignalCompleted,
+		events.VerbStarted: {begins: true, checkCourse: (*eventCheck).checkStarted, arms: signalTimer, count: (*eventCheck).countSignalStarted},
+		events.VerbCompleted: {promise: "P20", checkCourse: (*eventCheck).checkSignalCompleted, count: (*eventCheck).countSignalCompleted,
 			follows: true},
 	}
 }
@@ -154,9 +154,9 @@ func (x *input) checkSignal(cause events.Cause, l *lead) *Fault {
 	return nil
 }
 
-// unheardSignal checks a signal that was consumed, that led to no event, and that isn't a dead letter. An earlier one
+// checkUnheardSignal checks a signal that was consumed, that led to no event, and that isn't a dead letter. An earlier one
 // must have its name and id (P20).
-func (t *task) unheardSignal(x *input) *Fault {
+func (t *task) checkUnheardSignal(x *input) *Fault {
 	if slices.Contains(t.signals, sumOfSignal(x.ref.Step, x.request)) {
 		return nil
 	}

@@ -8,8 +8,8 @@ import (
 
 func init() {
 	kindRules[events.WaitStep] = map[events.Verb]*factRule{
-		events.VerbStarted: {begins: true, course: (*eventCheck).checkAttempt, arms: waitTimer, count: (*eventCheck).countWaitStarted},
-		events.VerbCompleted: {from: byRecoveries, only: true, promise: "P4", attempted: (*eventCheck).waitEnded,
+		events.VerbStarted: {begins: true, checkCourse: (*eventCheck).checkStarted, arms: waitTimer, count: (*eventCheck).countWaitStarted},
+		events.VerbCompleted: {from: byRecoveries, only: true, promise: "P4", checkAttempts: (*eventCheck).checkWaitEnd,
 			count: (*eventCheck).countWaitCompleted, asks: always(toFire)},
 	}
 }
@@ -23,9 +23,9 @@ func waitTimer(s *eventCheck) (events.TimerKind, time.Time) {
 	return events.TimerStep, f.End(s.e.At)
 }
 
-// waitEnded checks that a wait doesn't end early (P19). It uses the end that was recorded at the start, independently of
+// checkWaitEnd checks that a wait doesn't end early (P19). It uses the end that was recorded at the start, independently of
 // the fold and of the timer.
-func (s *eventCheck) waitEnded(events.Attempts) *Fault {
+func (s *eventCheck) checkWaitEnd(events.Attempts) *Fault {
 	if early := s.run.notBefore.Sub(s.e.At); early > 0 {
 		return faultf("P19", "the wait of step %q ended %s early", s.about.Step, early)
 	}

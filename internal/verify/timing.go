@@ -39,8 +39,8 @@ func (s span) covers(l *lateTimer) bool {
 	return (s.partition == AllPartitions || s.partition == l.task.partition) && !l.at.Before(s.from) && !l.due.After(s.to)
 }
 
-// fired records a timer that a recovery ended.
-func (g *timing) fired(t *task, timer events.Timer, at time.Time, offset int64, bound time.Duration) {
+// addFired records a timer that a recovery ended.
+func (g *timing) addFired(t *task, timer events.Timer, at time.Time, offset int64, bound time.Duration) {
 	late := at.Sub(timer.Due)
 	g.lateness.add(late)
 	if bound == 0 || late <= bound {
@@ -53,8 +53,8 @@ func (g *timing) fired(t *task, timer events.Timer, at time.Time, offset int64, 
 	g.late = append(g.late, lateTimer{t, timer.Seq, timer.Due, at, offset, false})
 }
 
-// silent records an event of an attempt whose silence was to end with a timer.
-func (g *timing) silent(t *task, timer events.Timer, at time.Time, offset int64, bound time.Duration) {
+// addSilent records an event of an attempt whose silence was to end with a timer.
+func (g *timing) addSilent(t *task, timer events.Timer, at time.Time, offset int64, bound time.Duration) {
 	if bound == 0 || at.Sub(timer.Due) <= bound {
 		return
 	}

@@ -2,17 +2,17 @@ package verify
 
 import "github.com/waybill-run/waybill/events"
 
-// undoOrder checks P6 at the first attempt of a step's undo: no attempt and no other undo runs, and this step is the
+// checkUndoOrder checks P6 at the first attempt of a step's undo: no attempt and no other undo runs, and this step is the
 // next to undo.
-func (s *eventCheck) undoOrder() *Fault {
+func (s *eventCheck) checkUndoOrder() *Fault {
 	if s.run == nil || s.slot.Kind != events.Undo || s.t.steps[s.index].flags.has(undoAsked|catching) || !s.rule.begins {
 		return nil
 	}
-	if fault := s.askedBefore("the undo"); fault != nil {
+	if fault := s.checkAskedBefore("the undo"); fault != nil {
 		return fault
 	}
 	if s.t.open.state.Ending == "" {
-		return s.mayCatch()
+		return s.checkCatch()
 	}
 	if s.t.plan.Steps[s.index].StepKind.HasChildren() && s.t.steps[s.index].flags.has(unknown) {
 		return nil // children that ran are withdrawn at once, whatever else runs
@@ -67,8 +67,8 @@ func (s *eventCheck) nextUndo() (best int, ok bool) {
 	return best, ok
 }
 
-// allUndone checks P6 at the end of an undo: exactly the steps that must be undone are undone.
-func (s *eventCheck) allUndone(was events.TaskState) *Fault {
+// checkAllUndone checks P6 at the end of an undo: exactly the steps that must be undone are undone.
+func (s *eventCheck) checkAllUndone(was events.TaskState) *Fault {
 	if was != events.StateUndoing {
 		s.t.left = true // an operator cancelled the remaining undos
 		return nil

@@ -22,8 +22,8 @@ func (f *finish) used(key inboxPart) int64 {
 	return next
 }
 
-// inboxes checks the inputs that led to no event, and the events whose input is missing.
-func (f *finish) inboxes() {
+// checkInboxes checks the inputs that led to no event, and the events whose input is missing.
+func (f *finish) checkInboxes() {
 	keys := slices.SortedFunc(maps.Keys(f.c.inboxes), func(a, b inboxPart) int {
 		return cmp.Or(cmp.Compare(a.partition, b.partition), cmp.Compare(a.inbox, b.inbox))
 	})
@@ -43,13 +43,13 @@ func (f *finish) inboxes() {
 				}
 				continue
 			}
-			if fault := f.unled(at, x); fault != nil {
+			if fault := f.checkUnled(at, x); fault != nil {
 				f.faults.add(Fault{fault.Promise, x.task, key.inbox.String(), key.partition, offset, fault.What})
 			}
 		}
-		f.causeless(in)
+		f.checkCauseless(in)
 	}
-	f.deadAndLed()
+	f.checkDeadletters()
 }
 
 // recreated reports whether an inbox of a partition was deleted and created again, according to claims and
@@ -69,9 +69,9 @@ func (f *finish) refused() map[inboxPart]int64 {
 	return next
 }
 
-// unled checks a consumed input that led to no event. It may be a dead letter, forwarded, or without effect; else it is
+// checkUnled checks a consumed input that led to no event. It may be a dead letter, forwarded, or without effect; else it is
 // a fault (P10, P15).
-func (f *finish) unled(at place, x *input) *Fault {
+func (f *finish) checkUnled(at place, x *input) *Fault {
 	t, dead := f.c.tasks[x.task], f.c.dead[at].why != ""
 	visible := dead || !f.c.o.Deadletters
 	if t != nil && at.inbox == events.Replies {
@@ -85,7 +85,7 @@ func (f *finish) unled(at place, x *input) *Fault {
 	case x.unreadable != "" || dead:
 		return nil
 	case x.where != at.partition:
-		return f.forwarded(at, x)
+		return f.checkForwarded(at, x)
 	case t != nil && t.anyBroken(), t == nil && f.c.hasTimeRange(), x.action == events.ActionForget:
 		return nil
 	}
@@ -101,18 +101,18 @@ func (f *finish) unled(at place, x *input) *Fault {
 		return faultf("P15", "is of a task that isn't in the log, and there is no dead letter of it")
 	case t != nil && f.c.recreated(at.inboxPart): // offsets in its events may be of the earlier topic
 	case t != nil && at.inbox == events.Replies:
-		return f.unheard(t, at, x)
+		return f.checkUnheardReply(t, at, x)
 	case t != nil && at.inbox == events.Signals && !visible && t.plan != nil && t.earlier == nil:
-		return t.unheardSignal(x)
+		return t.checkUnheardSignal(x)
 	case t != nil && at.inbox == events.Tasks && !visible && t.plan != nil:
-		return t.again(at, x)
+		return t.checkRepeatedSubmission(at, x)
 	}
 	return nil
 }
 
-// again checks a submission of an existing task that led to no event. It must be equal and later (P10). A different
+// checkRepeatedSubmission checks a submission of an existing task that led to no event. It must be equal and later (P10). A different
 // submission under the id must be a dead letter (P15).
-func (t *task) again(at place, x *input) *Fault {
+func (t *task) checkRepeatedSubmission(at place, x *input) *Fault {
 	for x := sumOfText(x.says); t.earlier != nil && x != t.digest; {
 		t = t.earlier // it may have been a repeated submission of that one
 	}
@@ -125,8 +125,8 @@ func (t *task) again(at place, x *input) *Fault {
 	return nil
 }
 
-// forwarded checks that a record in the wrong partition was forwarded to the right one (P10).
-func (f *finish) forwarded(at place, x *input) *Fault {
+// checkForwarded checks that a record in the wrong partition was forwarded to the right one (P10).
+func (f *finish) checkForwarded(at place, x *input) *Fault {
 	to := f.c.inboxes[inboxPart{at.inbox, x.where}]
 	if to == nil || !to.fed || !to.whole(0) || f.c.hops[at] || !f.c.parts[at.partition].consumedBefore(at.inbox, at.offset) {
 		return nil // trimmed or later records are unknown
@@ -134,9 +134,9 @@ func (f *finish) forwarded(at place, x *input) *Fault {
 	return faultf("P10", "belongs in partition %d, and was not forwarded", x.where)
 }
 
-// unheard checks that a reply which was consumed while its attempt ran was accepted (P10). That is so if it was written
+// checkUnheardReply checks that a reply which was consumed while its attempt ran was accepted (P10). That is so if it was written
 // after the attempt began, and its offset is below that of a reply which led to an event before the attempt ended.
-func (f *finish) unheard(t *task, at place, x *input) *Fault {
+func (f *finish) checkUnheardReply(t *task, at place, x *input) *Fault {
 	i, ok := t.findAttempt(x.ref)
 	if !ok || x.at <= t.attempts[i].started || x.item != nil { // an item may have been withdrawn meanwhile
 		return nil
@@ -170,8 +170,8 @@ func (f *finish) hasToken(t *task, x *input) bool {
 	return ok && t.attempts[i].token == x.token
 }
 
-// causeless reports events whose input is missing (P10).
-func (f *finish) causeless(in *inbox) {
+// checkCauseless reports events whose input is missing (P10).
+func (f *finish) checkCauseless(in *inbox) {
 	for offset, l := range in.leads.all() {
 		if t := f.c.tasks[l.task]; in.whole(offset) && (t == nil || !t.anyBroken()) {
 			f.faults.add(Fault{"P10", l.task, topicEvents, l.partition, l.offset,
@@ -214,9 +214,9 @@ func (c *Checker) takenAgain(at place) bool {
 	return c.hasTimeRange() // the claim may be older than the time range
 }
 
-// deadAndLed checks that inputs with a dead letter led to no event (P15). An input that was fed and is no longer kept
+// checkDeadletters checks that inputs with a dead letter led to no event (P15). An input that was fed and is no longer kept
 // has led to an event.
-func (f *finish) deadAndLed() {
+func (f *finish) checkDeadletters() {
 	places := slices.SortedFunc(maps.Keys(f.c.dead), func(a, b place) int {
 		return cmp.Or(cmp.Compare(a.partition, b.partition), cmp.Compare(a.inbox, b.inbox), cmp.Compare(a.offset, b.offset))
 	})
