@@ -282,15 +282,15 @@ func endsWith(key string, own []byte) bool {
 	return n >= 0 && key[n:] == string(own)
 }
 
-func (f *facts) generationOf(k events.Kind) uint16 {
+func (x *stepTally) generationOf(k events.Kind) uint16 {
 	switch k {
 	case events.Undo:
-		return f.undoing
+		return x.undoing
 	case events.Check:
 		return 0
 	case events.Do:
 	}
-	return f.generation
+	return x.generation
 }
 
 // checkNotEarly checks that no timer fires before it is due (P16).
@@ -354,7 +354,7 @@ func (s *eventCheck) checkInTime(was events.TaskState) *Fault {
 func (s *eventCheck) countAndCheck() *Fault {
 	o, was := s.t.open, s.t.state
 	if f, ok := s.e.Fact.(*events.TaskReceived); ok {
-		s.t.plan, s.t.steps = f.Plan, make([]facts, len(f.Plan.Steps))
+		s.t.plan, s.t.steps = f.Plan, make([]stepTally, len(f.Plan.Steps))
 		s.t.digest, s.t.taken = sumOfText(f.Digest), s.e.Cause.Offset
 		s.c.recordReceived(s.t, f)
 		s.c.recordScheduled(s, f)

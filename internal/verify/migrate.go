@@ -107,7 +107,7 @@ func (s *eventCheck) countMigrated() {
 		return
 	}
 	t, o, old := s.t, s.t.open, s.t.plan
-	steps, runs := make([]facts, len(f.Plan.Steps)), make([]run, runsPerStep*len(f.Plan.Steps))
+	steps, runs := make([]stepTally, len(f.Plan.Steps)), make([]run, runsPerStep*len(f.Plan.Steps))
 	given := s.c.given[t]
 	inputs := make([]uint64, len(f.Plan.Steps))
 	index := make([]int, len(t.steps)) // of a step of the old plan in the new one

@@ -19,7 +19,7 @@ type task struct {
 	left      bool // cancelled while an undo was held; the remaining undos aren't made
 	state     events.TaskState
 	plan      *events.Plan // shared by the tasks of a definition
-	steps     []facts      // by index of the plan
+	steps     []stepTally  // by index of the plan
 	attempts  []attempt    // attempts with a request, in the order of the log
 	digest    uint64       // of the submission
 	taken     int64        // the offset of the submission
@@ -32,8 +32,8 @@ type task struct {
 	open           *open    // nil: the task has ended and isn't kept
 }
 
-// facts are the results of a step, counted independently of the fold.
-type facts struct {
+// stepTally has what happened to a step, counted independently of the fold.
+type stepTally struct {
 	flags      flags
 	generation uint16 // generation of the step's key
 	undoing    uint16 // generation of the undo's key
