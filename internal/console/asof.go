@@ -50,7 +50,7 @@ func (c *call) systemAsOf(in *asOfRequest) (*consoleapi.SystemAsOf, error) {
 		return nil, err
 	}
 	v := &consoleapi.SystemAsOf{At: s.at.UTC().Format(events.TimeLayout), Final: s.final, States: map[events.TaskState]int64{}, Workflows: []consoleapi.VersionAsOf{}, Unreadable: s.unreadable,
-		Open: int64(len(s.open)), Tasks: []consoleapi.TaskAsOf{}, AsOf: asOf(s.next), Incomplete: s.lacks}
+		Open: int64(len(s.open)), Tasks: []consoleapi.TaskAsOf{}, AsOf: reflectedOffsets(s.next), Incomplete: s.lacks}
 	for of, states := range s.counts {
 		v.Workflows = append(v.Workflows, consoleapi.VersionAsOf{Workflow: of.name, Version: of.version, States: states})
 		addCounts(v.States, states)

@@ -41,7 +41,7 @@ func (c *call) workflows(*noParameters) (*consoleapi.WorkflowList, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &consoleapi.WorkflowList{Workflows: []consoleapi.Workflow{}, AsOf: asOf(reflected), Incomplete: lacks}
+	l := &consoleapi.WorkflowList{Workflows: []consoleapi.Workflow{}, AsOf: reflectedOffsets(reflected), Incomplete: lacks}
 	for _, v := range views {
 		l.Workflows = append(l.Workflows, *v)
 	}
@@ -115,7 +115,7 @@ func (c *call) agents(*noParameters) (*consoleapi.AgentList, error) {
 		list[i].InFlight = inFlight[list[i].Agent]
 	}
 	lacks, err := c.incompletePartitions(progress, nil)
-	return &consoleapi.AgentList{Agents: list, SampledAt: c.instantOf(at), AsOf: asOf(reflected), Incomplete: lacks}, err
+	return &consoleapi.AgentList{Agents: list, SampledAt: c.instantOf(at), AsOf: reflectedOffsets(reflected), Incomplete: lacks}, err
 }
 
 func (c *call) partitions(*noParameters) (*consoleapi.PartitionList, error) {

@@ -62,7 +62,7 @@ func (c *call) dryRun(in *dryRunRequest) (*consoleapi.DryRun, error) {
 	if r.out.Incomplete, err = c.incompletePartitions(progress, nil); err != nil {
 		return nil, err
 	}
-	r.out.AsOf = asOf(reflected)
+	r.out.AsOf = reflectedOffsets(reflected)
 	for i := range tasks {
 		if err := r.run(&tasks[i]); err != nil {
 			return nil, err

@@ -56,7 +56,7 @@ func (c *call) errorGroups(in *errorGroupsRequest) (*consoleapi.ErrorGroupList, 
 		return nil, err
 	}
 	shown := found.Groups[:min(len(found.Groups), cmp.Or(int(in.Limit), groupsDefault))]
-	l := &consoleapi.ErrorGroupList{Groups: make([]consoleapi.ErrorGroup, len(shown)), Held: found.Held, Left: len(found.Groups) - len(shown), AsOf: asOf(found.AsOf)}
+	l := &consoleapi.ErrorGroupList{Groups: make([]consoleapi.ErrorGroup, len(shown)), Held: found.Held, Left: len(found.Groups) - len(shown), AsOf: reflectedOffsets(found.AsOf)}
 	now := c.cfg.Now()
 	for i := range shown {
 		l.Groups[i] = viewErrorGroup(&shown[i], now)

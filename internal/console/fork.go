@@ -66,7 +66,7 @@ func (c *call) fork(in *forkRequest) (*consoleapi.Fork, error) {
 	case err != nil:
 		return nil, unprocessable("the task can't be forked: %v", err)
 	}
-	return describeFork(f, task, program.Definition(), h.asOf()), nil
+	return describeFork(f, task, program.Definition(), h.reflectedOffset()), nil
 }
 
 // assumed is the assumption of a request.

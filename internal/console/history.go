@@ -294,7 +294,7 @@ func (c *call) timeline(in *timelineRequest) (*consoleapi.Timeline, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &consoleapi.Timeline{Task: h.id, Lines: make([]events.Line, 0, len(h.records)), Unreadable: []consoleapi.Unreadable{}, AsOf: h.asOf()}
+	v := &consoleapi.Timeline{Task: h.id, Lines: make([]events.Line, 0, len(h.records)), Unreadable: []consoleapi.Unreadable{}, AsOf: h.reflectedOffset()}
 	for i := range h.records {
 		r := &h.records[i]
 		if line, err := h.line(r); err == nil {
@@ -306,7 +306,7 @@ func (c *call) timeline(in *timelineRequest) (*consoleapi.Timeline, error) {
 	return v, nil
 }
 
-func (h *history) asOf() events.AsOf {
+func (h *history) reflectedOffset() events.AsOf {
 	return events.AsOf{Partition: h.partition, Offset: strconv.FormatInt(h.next, 10)}
 }
 

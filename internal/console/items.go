@@ -50,7 +50,7 @@ func (c *call) items(in *itemsRequest) (*consoleapi.ItemPage, error) {
 		at.From = t.From
 	}
 	list, next := task.ItemViews(step, at.From, in.PageSize.orDefault(), in.State, c.itemIDs(task))
-	page := &consoleapi.ItemPage{Task: h.id, Step: in.Step, Items: list, AsOf: h.asOf()}
+	page := &consoleapi.ItemPage{Task: h.id, Step: in.Step, Items: list, AsOf: h.reflectedOffset()}
 	if at.From = next; next >= 0 {
 		page.NextPageToken = encodeToken(at)
 	}

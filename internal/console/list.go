@@ -41,7 +41,7 @@ func (c *call) tasks(in *tasksRequest) (*consoleapi.TaskPage, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &consoleapi.TaskPage{Tasks: make([]events.SummaryView, len(listed.Tasks)), NextPageToken: p.next(listed.Next), AsOf: asOf(listed.AsOf), Incomplete: lacks}
+	l := &consoleapi.TaskPage{Tasks: make([]events.SummaryView, len(listed.Tasks)), NextPageToken: p.next(listed.Next), AsOf: reflectedOffsets(listed.AsOf), Incomplete: lacks}
 	for i := range listed.Tasks {
 		l.Tasks[i] = listed.Tasks[i].View()
 	}
@@ -179,8 +179,8 @@ func (c *call) awaitOffset(ctx context.Context, p int32, offset int64) error {
 	return err
 }
 
-// asOf lists the offsets that an answer reflects, by partition.
-func asOf(offsets map[int32]int64) []events.AsOf {
+// reflectedOffsets lists the offsets that an answer reflects, by partition.
+func reflectedOffsets(offsets map[int32]int64) []events.AsOf {
 	list := make([]events.AsOf, 0, len(offsets))
 	for p, next := range offsets {
 		list = append(list, events.AsOf{Partition: p, Offset: strconv.FormatInt(next, 10)})

@@ -107,7 +107,7 @@ func (c *call) alerts(in *alertsRequest) (*consoleapi.AlertPage, error) {
 		return nil, err
 	}
 	list, left, next := found.page()
-	return &consoleapi.AlertPage{Alerts: list, Left: left, NextPageToken: next, AsOf: asOf(held.AsOf), Incomplete: lacks}, nil
+	return &consoleapi.AlertPage{Alerts: list, Left: left, NextPageToken: next, AsOf: reflectedOffsets(held.AsOf), Incomplete: lacks}, nil
 }
 
 // alertQuery is the query of the index. Without since, open alerts of any age are listed.

@@ -165,7 +165,7 @@ func (c *call) predictions(in *predictionsRequest) (*consoleapi.PredictionList, 
 	if err != nil {
 		return nil, err
 	}
-	l := &consoleapi.PredictionList{WithinMS: within.Milliseconds(), Looked: len(found.Tasks), LookedAll: !found.Left, Tasks: []consoleapi.PredictedTask{}, AsOf: asOf(found.AsOf)}
+	l := &consoleapi.PredictionList{WithinMS: within.Milliseconds(), Looked: len(found.Tasks), LookedAll: !found.Left, Tasks: []consoleapi.PredictedTask{}, AsOf: reflectedOffsets(found.AsOf)}
 	for i := range found.Tasks {
 		row := &found.Tasks[i]
 		v := consoleapi.PredictedTask{ID: row.ID, Workflow: row.Workflow, Version: row.Version, CompleteBy: events.InstantText(row.CompleteBy)}

@@ -79,7 +79,7 @@ func (c *call) stats(in *statsRequest) (*consoleapi.StatsList, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &consoleapi.StatsList{From: events.InstantText(q.From), To: events.InstantText(q.To), StepMS: q.Step.Milliseconds(), Series: []consoleapi.StatsSeries{}, AsOf: asOf(found.AsOf)}
+	l := &consoleapi.StatsList{From: events.InstantText(q.From), To: events.InstantText(q.To), StepMS: q.Step.Milliseconds(), Series: []consoleapi.StatsSeries{}, AsOf: reflectedOffsets(found.AsOf)}
 	if q.OfAgents {
 		l.Agents, l.Left = viewAgents(&q, found.Series)
 	} else {

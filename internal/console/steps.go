@@ -41,7 +41,7 @@ func (c *call) steps(in *stepsRequest) (*consoleapi.StepList, error) {
 		}
 	}
 	l := &consoleapi.StepList{Workflow: string(in.Name), Version: int(in.Version), Tasks: found.Tasks, Steps: make([]consoleapi.StepCounts, len(names)),
-		DurationDays: projections.StepDays, AsOf: asOf(found.AsOf)}
+		DurationDays: projections.StepDays, AsOf: reflectedOffsets(found.AsOf)}
 	for i, name := range names {
 		stats := found.Steps[name]
 		if stats == nil {

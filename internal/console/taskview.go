@@ -68,7 +68,7 @@ func (c *call) taskState(in *taskStateRequest) (*consoleapi.TaskAtEvent, error) 
 	s := h.before
 	step := h.step(s, last)
 	v := &consoleapi.TaskAtEvent{Task: h.id, Seq: step.Seq, LastSeq: max(h.lastSeq, step.Seq), Event: step.Line, Changes: make([]consoleapi.Change, len(step.Changes)),
-		Fault: step.Fault, AsOf: h.asOf()}
+		Fault: step.Fault, AsOf: h.reflectedOffset()}
 	if view := s.View(); view != nil {
 		v.State = &consoleapi.Task{TaskView: *view}
 	}
@@ -126,7 +126,7 @@ func (c *call) chain(in *taskRequest) (*consoleapi.Chain, error) {
 	}
 	one := verify.CheckTask(c.cfg.Namespace, c.cfg.Partitions, h.records, h.lost, c.cfg.Now())
 	v := &consoleapi.Chain{Task: h.id, Events: one.Events, Unbroken: len(one.Faults) == 0, Sealed: one.Sealed, LastHash: one.Hash, Faults: []consoleapi.ChainFault{},
-		Unchecked: verify.NotOfOneTask, AsOf: h.asOf()}
+		Unchecked: verify.NotOfOneTask, AsOf: h.reflectedOffset()}
 	for _, f := range one.Faults {
 		fault := consoleapi.ChainFault{Promise: f.Promise, What: consoleapi.Printable(f.What)}
 		for i := range h.records {
@@ -145,7 +145,7 @@ func (c *call) commands(in *taskRequest) (*consoleapi.CommandList, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &consoleapi.CommandList{Task: h.id, State: task.State, Commands: []consoleapi.CommandChoice{}, AsOf: h.asOf()}
+	v := &consoleapi.CommandList{Task: h.id, State: task.State, Commands: []consoleapi.CommandChoice{}, AsOf: h.reflectedOffset()}
 	for _, check := range replay.Commands(task, c.otherVersions(task), c.cfg.Now()) {
 		if unreadable != nil { // the scheduler stops such a task
 			check.Why = "an event of the task can't be read, so no scheduler of this build changes it: " + unreadable.String()

@@ -76,7 +76,7 @@ func (c *call) tree(in *treeRequest) (*consoleapi.TaskTree, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.tree.AsOf = h.asOf()
+	m.tree.AsOf = h.reflectedOffset()
 	if in.MinOffset == consoleapi.LogEnd {
 		m.minOffset = consoleapi.LogEnd
 	}
