@@ -29,7 +29,7 @@ const (
 	asOfFinalAfter = time.Minute
 	// asOfKeptFor is how long an answer about a later instant is kept, so that its pages agree.
 	asOfKeptFor = 10 * time.Second
-	asOfKeptMax = 4 // instants
+	asOfKeptMax = 4 // states
 )
 
 type asOfRequest struct {
@@ -45,7 +45,7 @@ func (c *call) systemAsOf(in *asOfRequest) (*consoleapi.SystemAsOf, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := c.atInstant(p)
+	s, err := c.systemAt(p)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (c *call) systemAsOf(in *asOfRequest) (*consoleapi.SystemAsOf, error) {
 		}
 	}
 	var last *events.Summary
-	for _, t := range s.list { // the instant may be kept from a request that listed ended tasks
+	for _, t := range s.list { // the state may be kept from a request that listed ended tasks
 		if !t.Open() && !p.listsEnded() || !p.filter.Matches(t) {
 			continue
 		}
@@ -136,8 +136,8 @@ func (a placeAsOf) compare(b placeAsOf) int {
 
 func (a placeAsOf) after(c projections.Cursor) bool { return a.compare(placeAsOf(c)) > 0 }
 
-// instant is the system at an instant. It isn't changed once it is made.
-type instant struct {
+// systemState is the system at an instant. It isn't changed once it is made.
+type systemState struct {
 	at         time.Time
 	counts     map[versionKey]map[events.TaskState]int64
 	open       []*events.Summary // in the order of the list, without hidden ones
@@ -155,61 +155,61 @@ type versionKey struct {
 	version int
 }
 
-// instants computes instants one at a time, since each reads the whole index, and keeps the last ones.
-type instants struct {
+// systemStates computes states one at a time, since each reads the whole index, and keeps the last ones.
+type systemStates struct {
 	most      asOfBounds
 	computing chan struct{} // holds a value while one is computed; it guards kept
-	kept      []*instant
+	kept      []*systemState
 }
 
-func newInstants() instants {
-	return instants{most: defaultAsOfBounds, computing: make(chan struct{}, 1)}
+func newSystemStates() systemStates {
+	return systemStates{most: defaultAsOfBounds, computing: make(chan struct{}, 1)}
 }
 
-// atInstant returns the system at an instant. Requests for the same instant share one computation, as far as they list the
+// systemAt returns the system at an instant. Requests for the same instant share one computation, as far as they list the
 // same ended tasks.
-func (c *call) atInstant(p *page) (*instant, error) {
+func (c *call) systemAt(p *page) (*systemState, error) {
 	at, filter := p.now, ""
 	if p.listsEnded() {
 		filter = p.text
 	}
 	select {
-	case c.instants.computing <- struct{}{}:
-		defer func() { <-c.instants.computing }()
+	case c.pastStates.computing <- struct{}{}:
+		defer func() { <-c.pastStates.computing }()
 	case <-c.r.Context().Done():
 		return nil, unavailable("another past instant is being computed")
 	}
 	now := c.cfg.Now()
-	for _, s := range c.instants.kept {
+	for _, s := range c.pastStates.kept {
 		if s.at.Equal(at) && (filter == "" || filter == s.filter) && (s.final || now.Sub(s.made) < asOfKeptFor) {
 			return s, nil
 		}
 	}
-	s, err := c.computeInstant(p, filter, now)
+	s, err := c.computeState(p, filter, now)
 	if err != nil {
 		return nil, err
 	}
-	kept := slices.DeleteFunc(c.instants.kept, func(o *instant) bool { return o.at.Equal(at) && (o.filter == "" || o.filter == filter) })
+	kept := slices.DeleteFunc(c.pastStates.kept, func(o *systemState) bool { return o.at.Equal(at) && (o.filter == "" || o.filter == filter) })
 	if kept = append(kept, s); len(kept) > asOfKeptMax {
 		kept = slices.Delete(kept, 0, 1)
 	}
-	c.instants.kept = kept
+	c.pastStates.kept = kept
 	return s, nil
 }
 
-// computeInstant reads the row of each task. A row that hasn't changed since the instant is the task at the instant. The
+// computeState reads the row of each task. A row that hasn't changed since the instant is the task at the instant. The
 // events of the others are folded up to the instant.
-func (c *call) computeInstant(page *page, filter string, now time.Time) (*instant, error) {
+func (c *call) computeState(page *page, filter string, now time.Time) (*systemState, error) {
 	ctx, at := c.r.Context(), page.now
 	progress, leaderless, err := c.awaitOffsets(ctx, consoleapi.LogEnd)
 	if err != nil {
 		return nil, err
 	}
-	s := &instant{at: at, counts: map[versionKey]map[events.TaskState]int64{}, next: map[int32]int64{}, made: now, filter: filter}
+	s := &systemState{at: at, counts: map[versionKey]map[events.TaskState]int64{}, next: map[int32]int64{}, made: now, filter: filter}
 	if s.lacks, err = c.incompletePartitions(progress, leaderless); err != nil {
 		return nil, err
 	}
-	m := &instantMaker{c: c, s: s, filter: &page.filter}
+	m := &stateMaker{c: c, s: s, filter: &page.filter}
 	for _, p := range startedPartitions(progress) {
 		if err := m.addPartition(ctx, p); err != nil {
 			return nil, err
@@ -225,23 +225,23 @@ func (c *call) computeInstant(page *page, filter string, now time.Time) (*instan
 	return s, nil
 }
 
-// instantMaker makes an instant.
-type instantMaker struct {
+// stateMaker makes a systemState.
+type stateMaker struct {
 	c             *call
-	s             *instant
-	filter        *projections.Filter // of ended tasks, if the instant has a filter
+	s             *systemState
+	filter        *projections.Filter // of ended tasks, if the state has a filter
 	ended         []*events.Summary
 	hidden        []*events.Summary // open
 	rows, changed int
 }
 
 // refuse returns why an instant is refused.
-func (m *instantMaker) refuse(n int, what string) error {
+func (m *stateMaker) refuse(n int, what string) error {
 	return tooMuch("more than %d tasks %s; run `waybill replay --at %s`, whose bound --max-memory raises", n, what, m.s.at.UTC().Format(events.TimeLayout))
 }
 
-func (m *instantMaker) addPartition(ctx context.Context, p int32) error {
-	most := &m.c.instants.most
+func (m *stateMaker) addPartition(ctx context.Context, p int32) error {
+	most := &m.c.pastStates.most
 	var changed []string // tasks that changed after the instant
 	next, err := m.c.cfg.Index.Rows(ctx, p, func(head *events.SummaryHead, row func() *events.Summary) error {
 		if m.rows++; m.rows > most.rows {
@@ -283,7 +283,7 @@ func (m *instantMaker) addPartition(ctx context.Context, p int32) error {
 	return nil
 }
 
-func (m *instantMaker) count(workflow string, version int, state events.TaskState) {
+func (m *stateMaker) count(workflow string, version int, state events.TaskState) {
 	of := versionKey{workflow, version}
 	if m.s.counts[of] == nil {
 		m.s.counts[of] = map[events.TaskState]int64{}
@@ -292,8 +292,8 @@ func (m *instantMaker) count(workflow string, version int, state events.TaskStat
 }
 
 // addOpen adds a task that was open.
-func (m *instantMaker) addOpen(t *events.Summary) error {
-	if most := m.c.instants.most.open; len(m.s.open)+len(m.hidden) == most {
+func (m *stateMaker) addOpen(t *events.Summary) error {
+	if most := m.c.pastStates.most.open; len(m.s.open)+len(m.hidden) == most {
 		return m.refuse(most, "were open")
 	}
 	t.Steps = slices.Clip(slices.DeleteFunc(t.Steps, func(s events.StepSummary) bool { return !isShown(&s) }))
@@ -326,7 +326,7 @@ type taskFold struct {
 }
 
 // foldTasks folds the events of tasks of a partition up to the instant.
-func (m *instantMaker) foldTasks(ctx context.Context, p int32, ids []string) error {
+func (m *stateMaker) foldTasks(ctx context.Context, p int32, ids []string) error {
 	folds := map[string]*taskFold{}
 	for _, id := range ids {
 		found, _ := m.c.cfg.Index.Find(p, id)
@@ -401,7 +401,7 @@ func (f *taskFold) stop() {
 }
 
 // addFold adds a task that changed after the instant.
-func (m *instantMaker) addFold(t *events.Summary) error {
+func (m *stateMaker) addFold(t *events.Summary) error {
 	if t.Stopped != 0 {
 		m.s.unreadable++
 	}
@@ -421,11 +421,11 @@ func (m *instantMaker) addFold(t *events.Summary) error {
 }
 
 // addEnded adds a task that had ended, if it matches the filter.
-func (m *instantMaker) addEnded(t *events.Summary) error {
+func (m *stateMaker) addEnded(t *events.Summary) error {
 	if !m.filter.Matches(t) {
 		return nil
 	}
-	if most := m.c.instants.most.ended; len(m.ended) == most {
+	if most := m.c.pastStates.most.ended; len(m.ended) == most {
 		return m.refuse(most, "had ended and match the filter; narrow it, for instance by since or workflow")
 	}
 	m.ended = append(m.ended, t)

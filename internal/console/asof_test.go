@@ -95,7 +95,7 @@ func checkOldestHeld(t *testing.T, got *consoleapi.SystemAsOf) {
 	}
 }
 
-// Pages of open tasks have each matching task once. An instant that is kept needs no event.
+// Pages of open tasks have each matching task once. A state that is kept needs no event.
 func TestSystemAsOfPages(t *testing.T) {
 	t.Parallel()
 	w := newRecording(t)
@@ -152,7 +152,7 @@ func TestSystemAsOfRefuses(t *testing.T) {
 	}
 	at := slices.MaxFunc(w.instantsOf(12), func(a, b time.Time) int { return cmp.Compare(len(w.replayAt(a).Tasks), len(w.replayAt(b).Tasks)) })
 	for _, most := range []asOfBounds{{1, 1000, 1000, 1000}, {1000, 0, 1000, 1000}, {1000, 1000, 0, 1000}} {
-		c.instants.most = most
+		c.pastStates.most = most
 		if p := problem(t, ask(t, s, http.MethodGet, asOfPath(at, ""), ""), http.StatusUnprocessableEntity); !strings.Contains(p.Detail, "waybill replay --at "+at.UTC().Format(events.TimeLayout)) {
 			t.Errorf("%+v: %s", most, p.Detail)
 		}
@@ -165,7 +165,7 @@ func TestSystemAsOfListsEnded(t *testing.T) {
 	s := w.console(t, nil)
 	all := w.instantsOf(12)
 	for _, at := range []time.Time{all[len(all)/2], all[len(all)-1], w.now} {
-		open := get[consoleapi.SystemAsOf](t, w, s, api+"/as-of", asOfPath(at, "")) // a kept instant without ended tasks
+		open := get[consoleapi.SystemAsOf](t, w, s, api+"/as-of", asOfPath(at, "")) // a kept state without ended tasks
 		for _, states := range [][]events.TaskState{{events.StateProcessed}, {events.StateUndone, events.StateError}} {
 			filter, want := "state:"+string(states[0]), open.States[states[0]]
 			if len(states) > 1 {
@@ -197,7 +197,7 @@ func TestSystemAsOfListsEnded(t *testing.T) {
 		t.Error("no task had ended: the test proves nothing")
 	}
 	c := s.Config.Handler.(*Console)
-	c.instants.most.ended = 0
+	c.pastStates.most.ended = 0
 	if p := problem(t, ask(t, s, http.MethodGet, asOfPath(w.now.Add(-time.Millisecond), "&filter=state:processed"), ""), http.StatusUnprocessableEntity); !strings.Contains(p.Detail, "narrow it") {
 		t.Error(p.Detail)
 	}

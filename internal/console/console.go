@@ -93,7 +93,7 @@ type Console struct {
 	drawings           drawings
 	checkpoints        checkpoints
 	stepTimes          stepTimes
-	instants           instants
+	pastStates         systemStates
 	streamCounts       streamCounts
 	topicReadSlots     chan struct{} // bounds the requests that read a whole topic
 	treeSlots          chan struct{} // bounds the requests for trees with events
@@ -120,7 +120,7 @@ func CheckOrigin(origin string) error {
 // New creates a console. Close ends its streams. Origins that CheckOrigin rejects are not trusted.
 func New(cfg Config) *Console {
 	c := &Console{cfg: cfg, timeouts: defaultTimeouts, mux: http.NewServeMux(), document: apiDocument, streamSlots: make(chan struct{}, streamsMax), topicReadSlots: make(chan struct{}, topicReadsMax), treeSlots: make(chan struct{}, treesMax),
-		waitingLookupSlots: make(chan struct{}, waitingLookupsMax), forkSlots: make(chan struct{}, forksMax), dryRunSlots: make(chan struct{}, dryRunsMax), instants: newInstants(), origins: http.NewCrossOriginProtection()}
+		waitingLookupSlots: make(chan struct{}, waitingLookupsMax), forkSlots: make(chan struct{}, forksMax), dryRunSlots: make(chan struct{}, dryRunsMax), pastStates: newSystemStates(), origins: http.NewCrossOriginProtection()}
 	for _, origin := range cfg.TrustedOrigins {
 		_ = c.origins.AddTrustedOrigin(origin) // a bad one is trusted by nobody
 	}
