@@ -58,13 +58,11 @@ func (c *call) systemAsOf(in *asOfRequest) (*consoleapi.SystemAsOf, error) {
 	slices.SortFunc(v.Workflows, func(a, b consoleapi.VersionAsOf) int {
 		return cmp.Or(cmp.Compare(a.Workflow, b.Workflow), cmp.Compare(a.Version, b.Version))
 	})
-	for _, t := range s.open {
-		if v.Oldest == nil || t == s.open[len(s.open)-1] {
-			v.Oldest = taskAsOf(t)
-		}
-		if t.State == events.StateError && (v.OldestHeld == nil || *taskAsOf(t).Task.UpdatedAt < *v.OldestHeld.Task.UpdatedAt) {
-			v.OldestHeld = taskAsOf(t)
-		}
+	if n := len(s.open); n > 0 {
+		v.Oldest = taskAsOf(s.open[n-1])
+	}
+	if held := oldestHeld(s.open); held != nil {
+		v.OldestHeld = taskAsOf(held)
 	}
 	var last *events.Summary
 	for _, t := range s.list { // the state may be kept from a request that listed ended tasks
@@ -84,6 +82,16 @@ func (c *call) systemAsOf(in *asOfRequest) (*consoleapi.SystemAsOf, error) {
 		}
 	}
 	return v, nil
+}
+
+// oldestHeld returns the held task whose last event is the oldest; nil: no task is held.
+func oldestHeld(open []*events.Summary) (oldest *events.Summary) {
+	for _, t := range open {
+		if t.State == events.StateError && (oldest == nil || t.UpdatedAt.Before(oldest.UpdatedAt)) {
+			oldest = t
+		}
+	}
+	return oldest
 }
 
 func taskAsOf(t *events.Summary) *consoleapi.TaskAsOf {
@@ -113,8 +121,7 @@ func (c *call) asOfPage(in *asOfRequest) (*page, error) {
 	if p.filter, err = parseFilter(p.text, p.now); err != nil {
 		return nil, badRequest("filter: %s", consoleapi.Printable(err.Error()))
 	}
-	switch {
-	case p.filter.ErrorGroup != "":
+	if p.filter.ErrorGroup != "" {
 		return nil, badRequest("filter: error_group isn't known of a past instant; filter by workflow and step_in_error")
 	}
 	return p, nil
