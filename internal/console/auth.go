@@ -28,6 +28,12 @@ const (
 	UndoProcessed                 // undoes tasks that have ended as processed, too
 )
 
+// The roles that commands and signals need.
+const (
+	commandRole = Operator
+	signalRole  = Signaller
+)
+
 var roleNames = map[string]Role{"viewer": Viewer, "signaller": Signaller, "submitter": Submitter, "operator": Operator, "undo_processed": UndoProcessed}
 
 func (r Role) String() string {
@@ -208,4 +214,16 @@ func loopbackHost(host string) bool {
 	}
 	ip := net.ParseIP(name)
 	return ip != nil && ip.IsLoopback()
+}
+
+// whoAmI returns who sends the request.
+func (c *call) whoAmI(*noParameters) (*consoleapi.WhoAmI, error) {
+	v := &consoleapi.WhoAmI{Name: c.who.name, By: "token", Role: c.who.role.String(), ReadOnly: c.readOnly(), File: c.cfg.File}
+	if c.cfg.Tokens == nil {
+		v.By = "local"
+	}
+	for role := Viewer; role <= c.who.role; role++ {
+		v.Roles = append(v.Roles, role.String())
+	}
+	return v, nil
 }

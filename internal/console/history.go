@@ -265,47 +265,6 @@ func (p *unreadableRecord) String() string {
 	return fmt.Sprintf("%s: %v", events.Origin(p.record), p.why)
 }
 
-// task returns a task. If its history isn't readable to the end, it is returned as of the last readable event,
-// with the unreadable one.
-func (c *call) task(in *taskRequest) (*consoleapi.Task, error) {
-	h, task, unreadable, err := c.foldTask(in)
-	if err != nil {
-		return nil, err
-	}
-	v := &consoleapi.Task{TaskView: task.View(h.owner, h.partition, h.next), ErrorGroup: h.group}
-	if !holdsBelow(&v.TaskView) {
-		if v.Prediction, err = c.predict(h.row, needsOfPlan(task.Plan)); err != nil {
-			return nil, err
-		}
-	}
-	if unreadable != nil {
-		v.Unreadable = unreadableOf(unreadable.record, unreadable.why)
-	}
-	return v, nil
-}
-
-type timelineRequest struct {
-	taskRequest
-	After eventSeq `query:"after" jsonschema:"The number of an event: only later ones are listed. Absent: all."`
-}
-
-func (c *call) timeline(in *timelineRequest) (*consoleapi.Timeline, error) {
-	h, err := c.readPart(&in.taskRequest, historyPart{after: uint64(in.After), until: math.MaxUint64})
-	if err != nil {
-		return nil, err
-	}
-	v := &consoleapi.Timeline{Task: h.id, Lines: make([]events.Line, 0, len(h.records)), Unreadable: []consoleapi.Unreadable{}, AsOf: h.reflectedOffset()}
-	for i := range h.records {
-		r := &h.records[i]
-		if line, err := h.line(r); err == nil {
-			v.Lines = append(v.Lines, line)
-		} else {
-			v.Unreadable = append(v.Unreadable, *unreadableOf(r, err))
-		}
-	}
-	return v, nil
-}
-
 func (h *history) reflectedOffset() events.AsOf {
 	return events.AsOf{Partition: h.partition, Offset: strconv.FormatInt(h.next, 10)}
 }

@@ -12,20 +12,43 @@ import (
 	"github.com/waybill-run/waybill/internal/verify"
 )
 
-// The roles that commands and signals need.
-const (
-	commandRole = Operator
-	signalRole  = Signaller
-)
-
-// whoAmI returns who sends the request.
-func (c *call) whoAmI(*noParameters) (*consoleapi.WhoAmI, error) {
-	v := &consoleapi.WhoAmI{Name: c.who.name, By: "token", Role: c.who.role.String(), ReadOnly: c.readOnly(), File: c.cfg.File}
-	if c.cfg.Tokens == nil {
-		v.By = "local"
+// task returns a task. If its history isn't readable to the end, it is returned as of the last readable event,
+// with the unreadable one.
+func (c *call) task(in *taskRequest) (*consoleapi.Task, error) {
+	h, task, unreadable, err := c.foldTask(in)
+	if err != nil {
+		return nil, err
 	}
-	for role := Viewer; role <= c.who.role; role++ {
-		v.Roles = append(v.Roles, role.String())
+	v := &consoleapi.Task{TaskView: task.View(h.owner, h.partition, h.next), ErrorGroup: h.group}
+	if !holdsBelow(&v.TaskView) {
+		if v.Prediction, err = c.predict(h.row, needsOfPlan(task.Plan)); err != nil {
+			return nil, err
+		}
+	}
+	if unreadable != nil {
+		v.Unreadable = unreadableOf(unreadable.record, unreadable.why)
+	}
+	return v, nil
+}
+
+type timelineRequest struct {
+	taskRequest
+	After eventSeq `query:"after" jsonschema:"The number of an event: only later ones are listed. Absent: all."`
+}
+
+func (c *call) timeline(in *timelineRequest) (*consoleapi.Timeline, error) {
+	h, err := c.readPart(&in.taskRequest, historyPart{after: uint64(in.After), until: math.MaxUint64})
+	if err != nil {
+		return nil, err
+	}
+	v := &consoleapi.Timeline{Task: h.id, Lines: make([]events.Line, 0, len(h.records)), Unreadable: []consoleapi.Unreadable{}, AsOf: h.reflectedOffset()}
+	for i := range h.records {
+		r := &h.records[i]
+		if line, err := h.line(r); err == nil {
+			v.Lines = append(v.Lines, line)
+		} else {
+			v.Unreadable = append(v.Unreadable, *unreadableOf(r, err))
+		}
 	}
 	return v, nil
 }
