@@ -189,7 +189,7 @@ func TestWaitOutlivesRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.log.Close()
-	w.log.RecordPosition("order-1")
+	w.log.BeforeWrite("order-1")
 	produce(t, inside(), first)
 
 	if err := broker.Close(); err != nil {

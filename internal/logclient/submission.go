@@ -119,11 +119,11 @@ func SendSubmissions(ctx context.Context, send SendFunc, subs []*Submission, w *
 	acks := make(chan ack, len(subs))
 	for _, s := range subs {
 		if w != nil {
-			w.RecordPosition(s.ID)
+			w.BeforeWrite(s.ID)
 		}
 		send(ctx, s.Record, func(r events.Record, err error) {
 			if err == nil && w != nil { // possibly after SendSubmissions has returned
-				w.RecordAcknowledged(s.ID, s.Digest(), &r)
+				w.AfterAck(s.ID, s.Digest(), &r)
 			}
 			acks <- ack{s, r, err}
 		})

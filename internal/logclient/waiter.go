@@ -166,10 +166,10 @@ func NewWaiter(ns events.Namespace, partitions int32, ends map[int32]int64, log 
 
 func (w *Waiter) partitionOf(id string) int32 { return events.Partition([]byte(id), w.partitionCount) }
 
-// RecordPosition is called before an order is written: the events of a new task come after the
+// BeforeWrite is called before an order is written: the events of a new task will come after the
 // partition's present offset. Nothing else changes until the order is acknowledged, because an order
 // that wasn't written says nothing about an existing task with its id.
-func (w *Waiter) RecordPosition(id string) {
+func (w *Waiter) BeforeWrite(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if t := w.track(id); !t.searched && t.task == nil {
@@ -177,8 +177,9 @@ func (w *Waiter) RecordPosition(id string) {
 	}
 }
 
-// RecordAcknowledged keeps which order was written, and where: a dead letter names that offset.
-func (w *Waiter) RecordAcknowledged(id, digest string, r *events.Record) {
+// AfterAck is called when the broker has acknowledged an order. It keeps which order was written, and where: a dead letter
+// names that offset.
+func (w *Waiter) AfterAck(id, digest string, r *events.Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t := w.track(id)

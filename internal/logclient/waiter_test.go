@@ -38,8 +38,8 @@ func (b *fakeLog) openWaiter(t *testing.T) *Waiter {
 
 // submit records an acknowledged order of the waiter's client.
 func (w *Waiter) submit(id, digest string, offset int64, at time.Time) {
-	w.RecordPosition(id)
-	w.RecordAcknowledged(id, digest, &events.Record{Topic: testNamespace.Inbox(events.Tasks), Partition: w.partitionOf(id), Offset: offset, Time: at})
+	w.BeforeWrite(id)
+	w.AfterAck(id, digest, &events.Record{Topic: testNamespace.Inbox(events.Tasks), Partition: w.partitionOf(id), Offset: offset, Time: at})
 }
 
 // withVirtualClock runs a test on a virtual clock.
@@ -150,11 +150,11 @@ func TestWaitAfterASubmitThatFailed(t *testing.T) {
 		b := newFakeLog(2)
 		b.task("there").write(received("d"), started, finished)
 		w := b.openWaiter(t)
-		w.RecordPosition("there") // with another body, and never acknowledged
+		w.BeforeWrite("there") // with another body, and never acknowledged
 		mustEnd(t, w, "there", events.StateProcessed)
 		w.submit("refused", "d", 3, time.Now())
 		b.deadletter(w, "refused", 3)
-		w.RecordPosition("refused") // again, and not acknowledged
+		w.BeforeWrite("refused") // again, and not acknowledged
 		var refused *RefusedError
 		if _, err := w.Wait(withinAnHour(t), "refused"); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "unknown_workflow") {
 			t.Errorf("the order that was written before: %v", err)
@@ -234,8 +234,8 @@ func TestWaitForAForwardedOrderThatIsRefused(t *testing.T) {
 	withVirtualClock(t, func(t *testing.T) {
 		b := newFakeLog(1)
 		w := b.openWaiter(t)
-		w.RecordPosition("o")
-		w.RecordAcknowledged("o", "d", &events.Record{Topic: testNamespace.Inbox(events.Tasks), Partition: 7, Offset: 3, Time: time.Now()})
+		w.BeforeWrite("o")
+		w.AfterAck("o", "d", &events.Record{Topic: testNamespace.Inbox(events.Tasks), Partition: 7, Offset: 3, Time: time.Now()})
 		r := events.Record{Topic: testNamespace.Inbox(events.Tasks), Offset: 99, Key: []byte("o"), Value: []byte("{}"),
 			Headers: []events.Header{{Key: events.HeaderHop, Value: []byte("7/3")}}}
 		b.append(testNamespace.Deadletters(), 0, events.Deadletter(testNamespace, "s", &r, &events.Unusable{Reason: events.ReasonUnknownWorkflow}))
@@ -452,7 +452,7 @@ func TestWatchForgetsTheOldest(t *testing.T) {
 		})
 		synctest.Wait()
 		for i := range 3 * trackedDefault {
-			w.RecordPosition(fmt.Sprint(i))
+			w.BeforeWrite(fmt.Sprint(i))
 		}
 		if n := len(w.tasks); n > trackedDefault+1 || n != w.recent.Len() {
 			t.Errorf("%d tasks are remembered, %d in order", n, w.recent.Len())
