@@ -372,7 +372,7 @@ func TestAcceptedJSONHasOneReading(t *testing.T) {
 	}
 }
 
-// TestManyMembers checks that names with the same nameBit are compared in less than quadratic time, and that a
+// TestManyMembers checks that names with the same jsonscan.NameBit are compared in less than quadratic time, and that a
 // duplicate among them is found.
 func TestManyMembers(t *testing.T) {
 	var b strings.Builder

@@ -30,7 +30,7 @@ const (
 )
 
 // Chunks names the chunks of a kind in a snapshot, From (inclusive) to To (exclusive). Sum is the sum of their
-// ChunkSums, modulo 2^64.
+// checksums (ChunkSum), modulo 2^64.
 type Chunks struct {
 	From, To uint64
 	Sum      uint64

@@ -107,7 +107,7 @@ func (f *SignalStarted) fields(c *codec) {
 	c.interned("signal", &f.Signal)
 }
 
-// SignalCompleted records that a step took a signal. Its output is made of the signal: see SignalOutput.
+// SignalCompleted records that a step took a signal. Its output is made of the signal: see KeptSignal.Output.
 type SignalCompleted struct {
 	Step     string
 	Attempt  int

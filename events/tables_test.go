@@ -181,7 +181,7 @@ func stepAllowed(k Kind, r, u Transition[StepState], during TaskState, step, und
 }
 
 func walkStep(t *testing.T, k Kind, r, u Transition[StepState], during TaskState, step, undo StepState, ok bool) {
-	if strings.HasSuffix(string(r.Verb), string(VerbItem)) { // it needs items: TestItemFacts has them
+	if strings.HasSuffix(string(r.Verb), string(VerbItem)) { // it needs items: items_random_test.go has them
 		return
 	}
 	task := after(t)

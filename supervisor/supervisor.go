@@ -62,7 +62,7 @@ type Fold interface {
 	At() time.Time
 	// ExpectLastEvent announces that the last applied record is applied again, so that Apply detects another log.
 	ExpectLastEvent() (from int64)
-	// ReadTo says that the log was read up to an offset. It fails if the last applied record is below it and wasn't
+	// CheckReadTo says that the log was read up to an offset. It fails if the last applied record is below it and wasn't
 	// read again: the partition can't continue with its state.
 	CheckReadTo(offset int64) error
 	// Save stores the applied state and Next atomically. A failing disk ends the process.

@@ -76,7 +76,7 @@ type Corruption struct {
 // Log reads and writes the topics of the namespace. It is safe for concurrent use.
 type Log interface {
 	// ReadAt returns the committed events at some offsets, in order, and what is corrupt of them: that is left
-	// out. It waits some seconds for brokers that give nothing (ErrAway).
+	// out. It waits some seconds for brokers that return nothing (ErrUnavailable).
 	ReadAt(ctx context.Context, p int32, offsets []int64) (found []events.Record, corruption []Corruption, err error)
 	// Ends returns the end of each partition of events, except those whose end no broker reports.
 	Ends(ctx context.Context) (map[int32]int64, error)

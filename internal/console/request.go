@@ -41,8 +41,8 @@ type (
 // Types of parameters.
 type (
 	taskID      string
-	taskOffset  string // an offset, or logEnd
-	listOffsets string // offsets of partitions, or logEnd
+	taskOffset  string // an offset, or consoleapi.LogEnd
+	listOffsets string // offsets of partitions, or consoleapi.LogEnd
 	pageSize    int
 )
 

@@ -251,7 +251,7 @@ func (s *schemas) addStruct(t reflect.Type) {
 func (s *schemas) infer(t reflect.Type, types map[reflect.Type]*jsonschema.Schema) *jsonschema.Schema {
 	made, err := jsonschema.ForType(t, &jsonschema.ForOptions{TypeSchemas: types})
 	if err != nil {
-		panic(fmt.Sprintf("console: the schema of %s: %v", t, err)) // TestOpenAPI makes all
+		panic(fmt.Sprintf("console: the schema of %s: %v", t, err)) // TestOpenAPIDescribesEverything makes all
 	}
 	return tidied(made)
 }

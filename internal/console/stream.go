@@ -109,7 +109,7 @@ func (s *stream) send(text []byte) error {
 	return s.out.Flush()
 }
 
-// event writes a line of a timeline as an event with an id to go on after. Data of
+// appendEvent writes a line of a timeline as an event with an id to go on after. Data of
 // an event is JSON on one line.
 func appendEvent(dst *bytes.Buffer, id string, line events.Line) error {
 	fmt.Fprintf(dst, "id: %s\nevent: %s\ndata: ", id, oneLine(line.Type))

@@ -12,7 +12,7 @@ import (
 	"github.com/waybill-run/waybill/internal/watchdog"
 )
 
-// stillLog has no partitions, and nothing comes.
+// emptyLog has no partitions, and nothing comes.
 type emptyLog struct{}
 
 func (emptyLog) Close()                                    {}

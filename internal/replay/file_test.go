@@ -59,7 +59,7 @@ func read(data []byte) (replay.Head, []events.Record, error) {
 	return r.Head(), list, err
 }
 
-// apart holds the results of EachApart by partition.
+// apart holds the results of EachParallel by partition.
 type apart struct {
 	records []events.Record
 	changed []*replay.ChangedError

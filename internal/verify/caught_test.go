@@ -19,7 +19,7 @@ func catchesGone(h *history) *history {
 
 var gone = &events.Error{Code: "gone"}
 
-// erred writes a task whose step a ended in error after an attempt of unknown effect, while step c runs.
+// erredA writes a task whose step a ended in error after an attempt of unknown effect, while step c runs.
 func erredA(h *history, code string) *history {
 	h.t.Helper()
 	h.submit().add(do("a", 1)).add(do("c", 1)).failsWith("a", 1, code)

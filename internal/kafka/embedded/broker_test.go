@@ -45,7 +45,7 @@ var (
 	openAdmin = kafkatest.OpenAdmin
 )
 
-// Client returns a plain franz-go client, for requests that only tests send.
+// client returns a plain franz-go client, for requests that only tests send.
 func client(t *testing.T, cfg kafka.Config, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
 	cl, err := kgo.NewClient(append(opts, kgo.SeedBrokers(cfg.Brokers...), kgo.Dialer(cfg.Dial))...)

@@ -42,7 +42,7 @@ func partitionList(ps []int32) string {
 	return text
 }
 
-// LeaderlessError returns an *UnavailableError with the leaderless ones among some partitions of a topic (nil: all).
+// leaderlessError returns an *UnavailableError with the leaderless ones among some partitions of a topic (nil: all).
 // Without any it returns err.
 func leaderlessError(ctx context.Context, adm *kadm.Client, topic string, partitions []int32, err error) error {
 	meta, failed := kafka.Metadata(ctx, adm, topic)

@@ -43,7 +43,7 @@ func TestReadWaitsForABrokerThatDoesNotSayWhatIsCommitted(t *testing.T) {
 	}
 }
 
-// LeaderlessError answers a ListOffsets request: no partition has a leader.
+// leaderlessError answers a ListOffsets request: no partition has a leader.
 func leaderlessError(request *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsResponse {
 	response := request.ResponseKind().(*kmsg.ListOffsetsResponse)
 	for _, asked := range request.Topics {
