@@ -15,14 +15,14 @@ const (
 	TasksMax = 100_000
 	// InFlightMax bounds the commands that are sent and not answered.
 	InFlightMax = 32
-	// SampleMax bounds the tasks that are looked at, after the canary.
+	// SampleMax bounds the tasks whose state is read, after the canary.
 	SampleMax = 16
 	// CanaryMax bounds the canary.
 	CanaryMax = 1000
 	// catchUp bounds the time whose commands are made up for after a pause.
 	catchUp = 100 * time.Millisecond
-	// LookInterval is the pause between two looks at a task.
-	LookInterval = time.Second
+	// ReadInterval is the pause between two reads of a task's state.
+	ReadInterval = time.Second
 	// RetryPause is the pause of all commands after one wasn't answered.
 	RetryPause = 5 * time.Second
 )
@@ -94,19 +94,19 @@ type Batch struct {
 	index    map[string]int // of a task
 	next     int            // the first target that may not have been sent
 	inFlight int
-	nextSend time.Time // of the next command, by the rate
-	canaryBy time.Time // the canary's wait ends; zero: it has not been answered
-	looks    map[int]time.Time
+	nextSend time.Time         // of the next command, by the rate
+	canaryBy time.Time         // the canary's wait ends; zero: it has not been answered
+	nextRead map[int]time.Time // of the canary and the sample: when the state is read next
 	stopped  string
 	timedOut bool
 	trouble  string         // why the last command wasn't answered; empty: it was
-	unread   map[int]string // of tasks that are looked at: why the last look failed
+	unread   map[int]string // of tasks whose state is read: why the last read failed
 }
 
 // New returns a batch. The command has neither a task nor a request id. earlier are results of the same batch, which
 // was interrupted.
 func New(id string, command events.Control, plan Plan, targets []Target, earlier []Result) *Batch {
-	b := &Batch{id: id, command: command, plan: plan, targets: targets, index: map[string]int{}, looks: map[int]time.Time{}, unread: map[int]string{}}
+	b := &Batch{id: id, command: command, plan: plan, targets: targets, index: map[string]int{}, nextRead: map[int]time.Time{}, unread: map[int]string{}}
 	b.plan.Canary = min(plan.Canary, len(targets))
 	if len(targets) == 1 || command.DryRun {
 		b.plan.Canary = 0 // there are no others, or nothing comes of it
@@ -155,7 +155,7 @@ func (b *Batch) Next(now time.Time) (do Step) {
 		b.inFlight++
 		do.Send = append(do.Send, b.commandTo(i))
 	}
-	b.look(now, canary, &do)
+	b.chooseReads(now, canary, &do)
 	_, more := b.nextWaiting(canary)
 	do.Ended = b.inFlight == 0 && len(do.Send) == 0 && (b.stopped != "" || !canary && !more)
 	return do
@@ -230,8 +230,8 @@ func (b *Batch) countCanary() (open, unanswered, passed int) {
 	return open, unanswered, passed
 }
 
-// look chooses the tasks to look at: the canary, then a sample of the accepted tasks.
-func (b *Batch) look(now time.Time, canary bool, do *Step) {
+// chooseReads chooses the tasks whose state is read: the canary, then a sample of the accepted tasks.
+func (b *Batch) chooseReads(now time.Time, canary bool, do *Step) {
 	if b.stopped != "" {
 		return
 	}
@@ -243,12 +243,12 @@ func (b *Batch) look(now time.Time, canary bool, do *Step) {
 	if canary && !b.canaryBy.IsZero() {
 		wake(b.canaryBy)
 	}
-	for i, at := range b.looks {
+	for i, at := range b.nextRead {
 		if now.Before(at) {
 			wake(at)
 			continue
 		}
-		b.looks[i] = now.Add(LookInterval)
+		b.nextRead[i] = now.Add(ReadInterval)
 		do.Look = append(do.Look, b.targets[i].Task)
 	}
 	slices.Sort(do.Look)
@@ -303,17 +303,17 @@ func (b *Batch) unreadBelow(n int) string {
 	return fmt.Sprintf("the state of %s can't be read: %s", b.targets[first].Task, b.unread[first])
 }
 
-// sample begins to look at a task, if it is a canary or the sample has room.
+// sample has the state of a task read, if it is a canary or the sample has room.
 func (b *Batch) sample(now time.Time, i int) {
 	if b.command.DryRun {
 		return // nothing comes of it
 	}
-	if i < b.plan.Canary || len(b.looks) < SampleMax {
-		b.looks[i] = now
+	if i < b.plan.Canary || len(b.nextRead) < SampleMax {
+		b.nextRead[i] = now
 	}
 }
 
-// ObservationFailed reports that the state of a task couldn't be read, and why. The task is looked at again.
+// ObservationFailed reports that the state of a task couldn't be read, and why. It is read again.
 func (b *Batch) ObservationFailed(task, why string) {
 	if i, ok := b.index[task]; ok && b.results[i].Status == Accepted {
 		b.unread[i] = why
@@ -334,7 +334,7 @@ func (b *Batch) Observed(task string, v *events.TaskView) {
 		return // not known yet
 	}
 	r.Status, r.Why = fate, why
-	delete(b.looks, i)
+	delete(b.nextRead, i)
 	if fate == Recurred {
 		b.stop(recurred(task, why))
 	}

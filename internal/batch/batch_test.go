@@ -232,7 +232,7 @@ func TestUnreadableCanary(t *testing.T) {
 	if do := b.Next(begin); len(do.Look) != 2 {
 		t.Fatalf("%+v", do)
 	}
-	b.ObservationFailed("o-4", "it isn't looked at")
+	b.ObservationFailed("o-4", "its state isn't read")
 	b.ObservationFailed("o-1", "no leader")
 	b.ObservationFailed("o-0", "no leader")
 	if got, want := b.Trouble(), "the state of o-0 can't be read: no leader; it is read again"; got != want {
@@ -246,7 +246,7 @@ func TestUnreadableCanary(t *testing.T) {
 	if b.Trouble() != "" {
 		t.Errorf("%q", b.Trouble())
 	}
-	b.ObservationFailed("o-1", "it isn't looked at any more")
+	b.ObservationFailed("o-1", "its state isn't read any more")
 	b.ObservationFailed("o-0", "no broker")
 	do := b.Next(begin.Add(5 * time.Second))
 	why, timedOut := b.Stopped()

@@ -5,7 +5,7 @@
 //	for {
 //		do := b.Next(now)
 //		// send do.Send: each answer goes to b.Answered
-//		// look at do.Look: each state goes to b.Observed, each error to b.ObservationFailed
+//		// read the state of each task in do.Look: it goes to b.Observed, an error to b.ObservationFailed
 //		// wait for one of them, or until do.Until
 //		// end when do.Ended
 //	}
@@ -16,8 +16,8 @@
 //	              \-> refused  \-> recurred
 //	              \-> unanswered -> sent
 //
-// A task stays waiting if the batch ends before its turn. Of the accepted tasks only the canary and a sample are looked at;
-// the others stay accepted.
+// A task stays waiting if the batch ends before its turn. Of the accepted tasks only the states of the canary and of a sample
+// are read; the others stay accepted.
 //
 // # The log of a batch
 //

@@ -17,7 +17,7 @@ func processing(n int) []Target {
 	return targets
 }
 
-// Tasks that don't fit are no canaries: the batch looks for one that does.
+// Tasks that don't fit are no canaries: the batch searches for one that does.
 func TestMigrationCanary(t *testing.T) {
 	plan := Plan{Canary: 1, CanaryWithin: time.Minute}
 	for what, x := range map[string]struct {
