@@ -191,8 +191,8 @@ func eventText(l *events.Line, assumed bool) string {
 	return text
 }
 
-// clock returns the time of day of an instant of the log.
+// clock returns the time of day of an instant of the log, with its Z.
 func clock(at string) string {
 	_, t, _ := strings.Cut(at, "T")
-	return strings.TrimSuffix(t, "Z")
+	return t
 }

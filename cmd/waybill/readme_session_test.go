@@ -96,8 +96,8 @@ var varying = []struct {
 	pattern *regexp.Regexp
 	as      string
 }{
-	{regexp.MustCompile(`\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?Z?`), "TIME"},
-	{regexp.MustCompile(`\b\d\d:\d\d:\d\d\.\d{3}Z?\b`), "CLOCK"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?`), "TIME"},
+	{regexp.MustCompile(`\b\d\d:\d\d:\d\d\.\d{3}`), "CLOCK"},
 	{regexp.MustCompile(`\b(\d+h)?(\d+m)?\d+(\.\d+)?(ms|s|µs)\b`), "DURATION"},
 	{regexp.MustCompile(`\b\d+/\d+\b`), "PLACE"},
 	{regexp.MustCompile(`^([a-z]+-\d+ )\d+ \d+ `), "${1}P O "},
