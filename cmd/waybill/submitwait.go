@@ -169,8 +169,20 @@ func (w *submissionWaiter) exitError() error {
 		return exit(exitRefused, "%d of %s refused; `waybill deadletters` lists them", refused, text.Count(n, "submission"))
 	case failed > 0:
 		return exit(exitError, "%d of %s held; `waybill task why %s` says why; then resubmit, undo or release", failed, text.Count(n, "task"), printable(held))
+	case undone > 0 && n == 1:
+		for id, a := range w.tasks {
+			return taskExitError(id, a.state)
+		}
 	case undone > 0:
 		return exit(exitUndone, "%d of %s undone or cancelled", undone, text.Count(n, "task"))
+	}
+	return nil
+}
+
+// taskExitError returns the error, with its exit code, for the state of one task; nil: it is processed.
+func taskExitError(id string, s events.TaskState) error {
+	if code := stateExitCode(s); code != exitOK {
+		return exit(code, "task %q: %s", id, stateText(s))
 	}
 	return nil
 }

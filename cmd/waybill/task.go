@@ -341,8 +341,5 @@ func runTaskWait(cmd *cobra.Command, o *taskWaitOptions, args []string) error {
 	if v.Unreadable != nil {
 		return fmt.Errorf("the state of task %q is unknown: one of its events is unreadable", id)
 	}
-	if code := stateExitCode(v.State); code != exitOK {
-		return exit(code, "task %q: %s", id, stateText(v.State))
-	}
-	return nil
+	return taskExitError(id, v.State)
 }
