@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -74,7 +75,7 @@ machines, give --listen and --tokens.`,
 			}
 			o.schemas = schemas
 			return r.runRole(cmd, "console", func(ctx context.Context, n *instance.Instance) error {
-				url, err := o.start(ctx, n, !cmd.Flags().Changed("listen"))
+				url, err := o.start(ctx, n, !cmd.Flags().Changed("listen"), cmd.ErrOrStderr())
 				if err == nil {
 					fmt.Fprintf(cmd.OutOrStdout(), "console  %s\n", url)
 				}
@@ -115,13 +116,13 @@ func (o *consoleFlags) check() (*console.Tokens, error) {
 }
 
 // start listens, starts the index, and serves until ctx ends. It returns the console's URL. With anyPort it
-// takes a free port if the default one is in use.
-func (o *consoleFlags) start(ctx context.Context, n *instance.Instance, anyPort bool) (string, error) {
+// takes a free port if the default one is in use, and says so on stderr.
+func (o *consoleFlags) start(ctx context.Context, n *instance.Instance, anyPort bool, stderr io.Writer) (string, error) {
 	tokens, err := o.check()
 	if err != nil {
 		return "", err
 	}
-	listener, err := listenConsole(ctx, o.listen, anyPort)
+	listener, err := listenConsole(ctx, o.listen, anyPort, stderr)
 	if err != nil {
 		return "", err
 	}
@@ -204,14 +205,18 @@ func isLoopback(addr string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-func listenConsole(ctx context.Context, addr string, anyPort bool) (net.Listener, error) {
+// listenConsole listens on an address. With anyPort it takes a free port of the host if that of the address is in use, and
+// says so on stderr.
+func listenConsole(ctx context.Context, addr string, anyPort bool, stderr io.Writer) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err != nil && anyPort && errors.Is(err, syscall.EADDRINUSE) {
 		host, _, splitErr := net.SplitHostPort(addr)
 		if splitErr != nil {
 			return nil, splitErr
 		}
-		l, err = (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
+		if l, err = (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, "0")); err == nil {
+			fmt.Fprintf(stderr, "%s is in use: the console listens on %s\n", addr, l.Addr())
+		}
 	}
 	if err != nil {
 		return nil, exit(exitUsage, "--listen %s: %w; give another, port 0 for any", addr, err)

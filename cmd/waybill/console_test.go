@@ -1,8 +1,11 @@
 package main
 
 import (
+	"io"
+	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -64,5 +67,27 @@ func TestWhoMayReadOtherSecrets(t *testing.T) {
 		if _, err := (&connection{namespace: "waybill.", properties: open}).kafka("test"); err != nil {
 			t.Errorf("a file without secrets, of mode %04o: %v", mode, err)
 		}
+	}
+}
+
+// TestListenConsoleSaysWhatIsInUse checks that a console which takes another port than the default one says so.
+func TestListenConsoleSaysWhatIsInUse(t *testing.T) {
+	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	addr := taken.Addr().String()
+	if l, err := listenConsole(t.Context(), addr, false, io.Discard); err == nil {
+		t.Errorf("it listens on %s, which is in use", l.Addr())
+	}
+	var said strings.Builder
+	l, err := listenConsole(t.Context(), addr, true, &said)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	if want := addr + " is in use: the console listens on " + l.Addr().String() + "\n"; said.String() != want {
+		t.Errorf("it said %q; want %q", said.String(), want)
 	}
 }

@@ -133,7 +133,9 @@ func startUpWith(t *testing.T, partitions int32, d *workflow.Definition) *local.
 	sys, err := local.Start(ctx, local.Options{DataDir: dir, Listen: "127.0.0.1:0", Partitions: partitions, Definitions: []*workflow.Definition{d},
 		Agents: services.Handlers(), Concurrency: 16, Scheduler: instance.SchedulerOptions{Workers: 2, CreateReplyTo: true, ObserveCapacity: true},
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Metrics: instance.NewMetrics(),
-		StartIndex: func(ctx context.Context, n *instance.Instance) (string, error) { return console.start(ctx, n, false) }})
+		StartIndex: func(ctx context.Context, n *instance.Instance) (string, error) {
+			return console.start(ctx, n, false, io.Discard)
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -100,7 +100,7 @@ func (o *upOptions) run(cmd *cobra.Command, lo local.Options) error {
 	ctx := cmd.Context()
 	anyPort := !cmd.Flags().Changed("listen")
 	lo.StartIndex = func(ctx context.Context, n *instance.Instance) (string, error) {
-		return o.console.start(ctx, n, anyPort)
+		return o.console.start(ctx, n, anyPort, cmd.ErrOrStderr())
 	}
 	trickling, stopTrickle := context.WithCancel(ctx)
 	var trickle sync.WaitGroup

@@ -63,7 +63,7 @@ func (o *viewOptions) run(cmd *cobra.Command, file string) error {
 	defer s.close()
 	s.definitions, s.served = definitions, true
 	ctx := cmd.Context()
-	listener, err := listenConsole(ctx, o.listen, !cmd.Flags().Changed("listen"))
+	listener, err := listenConsole(ctx, o.listen, !cmd.Flags().Changed("listen"), cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
