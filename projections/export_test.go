@@ -124,3 +124,6 @@ func KeepErrorGroups(most int) (undo func()) {
 func ErrorGroupID(workflow, step string, kind events.Kind, code, message, task string) string {
 	return fingerprint(workflow, step, string(kind), code, messagePattern(message, task))
 }
+
+// JustBefore returns a place with no task between it and c.
+func (c Cursor) JustBefore() Cursor { return c.justBefore() }

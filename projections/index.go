@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"errors"
+	"math"
 	"slices"
 	"strconv"
 	"unicode/utf8"
@@ -41,6 +42,9 @@ func cursorOf(s *events.Summary) Cursor { return Cursor{max(0, s.SubmittedAt.Uni
 // written as JSON.
 func (c Cursor) justBefore() Cursor {
 	if c.Task == "" {
+		if c.Submitted == math.MaxInt64 { // no task was submitted then
+			return c
+		}
 		return Cursor{c.Submitted + 1, string(utf8.MaxRune)}
 	}
 	last, size := utf8.DecodeLastRuneInString(c.Task)

@@ -19,7 +19,7 @@ const (
 	MaxPageTasks      = 1000
 	MaxLooked         = 20_000 // entries of the index and rows, in all partitions
 	partitionLooksMin = 64     // minimum for each partition, so that a page makes progress
-	openLooks         = 2      // added for each facet
+	openLooks         = 2      // added for each iterator: a seek of postings may read two buckets
 	rowLookCost       = 4      // entries that reading a row counts as, since it takes longer
 	placesPerLook     = 8      // places of tasks by complete-by that count as an entry, since they are read in sequence
 	// MaxPageBytes bounds the stored size of a page's tasks; one task may exceed it. A task of a
@@ -159,13 +159,21 @@ func (l *lister) open(partitions []int32, first Cursor, asOf map[int32]int64) er
 	return nil
 }
 
-// openIterators opens the iterators whose intersection is the list of a partition.
+// openIterators opens the iterators whose intersection is the list of a partition. However many places of tasks it
+// reads, the page may still seek with each iterator and read a row. Otherwise it might end where it began.
 func (l *lister) openIterators(h *head) {
+	places := l.addIterators(h)
+	opened := h.looksLeft - l.looks
+	h.looksLeft = max(h.looksLeft-places/placesPerLook, opened+rowLookCost)
+}
+
+// addIterators adds the iterators of a partition. It returns the number of places that it has read.
+func (l *lister) addIterators(h *head) (read int) {
 	f := l.f
 	if f.IDPrefix != "" {
 		h.tasks.of = append(h.tasks.of, h.rowIterator(f.IDPrefix))
 		h.looksLeft += openLooks
-		return
+		return 0
 	}
 	add := func(open func(facet) indexIterator, fs ...facet) {
 		u := unionIterator{}
@@ -180,7 +188,7 @@ func (l *lister) openIterators(h *head) {
 		if slices.Equal(f.States, []events.TaskState{events.StateError}) {
 			add(h.stateIterator, stateFacet(events.StateError))
 		}
-		return
+		return 0
 	}
 	if f.StepInError != "" {
 		add(h.entryIterator, errorFacet(f.StepInError))
@@ -200,16 +208,15 @@ func (l *lister) openIterators(h *head) {
 	states := f.states()
 	if !f.DueBefore.IsZero() {
 		if places, ok := h.dueBefore(f.DueBefore, h.looksLeft*placesPerLook); ok {
+			read = len(places)
 			h.tasks.of = append(h.tasks.of, &placeIterator{places})
-			// What is left suffices for a row, or a page of nearly as many places as it may read would end where it began.
-			h.looksLeft = max(h.looksLeft-len(places)/placesPerLook, openLooks+rowLookCost)
 			if len(f.States) == 0 {
-				return
+				return read
 			}
 		}
 	}
 	if states == nil && f.DueBefore.IsZero() && len(h.tasks.of) > 0 {
-		return
+		return 0
 	}
 	if len(states) == 0 && f.DueBefore.IsZero() {
 		states = events.TaskStates
@@ -219,6 +226,7 @@ func (l *lister) openIterators(h *head) {
 		fs = append(fs, stateFacet(st))
 	}
 	add(h.stateIterator, fs...)
+	return read
 }
 
 // lastingIterator iterates over a workflow's version or a label. Tasks are posted; held tasks of items have entries.

@@ -2,6 +2,7 @@ package projections_test
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -140,4 +141,58 @@ func TestPlaceOfASpentPage(t *testing.T) {
 	}
 	a.v.Close()
 	closeStore(t, a.s)
+}
+
+// TestPagesOfDueTasksProgress lists tasks by complete-by and other conditions, with nearly as many places as a page may
+// read. Each page must end after the place where it began, however many iterators it opens.
+func TestPagesOfDueTasksProgress(t *testing.T) {
+	const versions, looks = 6, 64
+	h := newHistory(1)
+	a := &audited{t: t, fs: vfs.NewCrashableMem()}
+	a.open()
+	by := events.Millis(h.at.Add(time.Hour))
+	made := 0
+	for _, tasks := range []int{512, 600, 690} {
+		for ; made < tasks; made++ {
+			h.at = h.at.Add(time.Second)
+			apply(t, a.v, []events.Record{h.record(&events.Event{Task: fmt.Sprintf("t-%04d", made), Seq: 1, Fact: &events.TaskReceived{Workflow: "order", Version: 1 + made%versions,
+				Labels: map[string]string{"a": "b", "c": "d"}, Digest: "d", Plan: testPlan, CompleteBy: by}})})
+		}
+		a.save()
+		for name, f := range map[string]projections.Filter{
+			"all":                 {},
+			"workflow":            {Workflow: "order"},
+			"state":               {States: []events.TaskState{events.StatePending}},
+			"workflow and state":  {Workflow: "order", States: []events.TaskState{events.StatePending, events.StateError}},
+			"workflow and labels": {Workflow: "order", Labels: map[string]string{"a": "b", "c": "d"}},
+		} {
+			f.DueBefore = by.Add(time.Hour)
+			seen, pages, last := 0, 0, projections.Cursor{}
+			for after := new(projections.Cursor); after != nil; pages++ {
+				page, err := a.s.ListWithin(t.Context(), []int32{testPartition}, f, *after, 1000, looks)
+				if err != nil {
+					t.Fatal(err)
+				}
+				seen += len(page.Tasks)
+				if after = page.Next; after != nil && (after.Submitted < 0 || *after == last) {
+					t.Fatalf("%s of %d: page %d ends at %+v, where it began", name, tasks, pages, *after)
+				} else if after != nil {
+					last = *after
+				}
+			}
+			if seen != tasks {
+				t.Errorf("%s: %d of %d tasks on %d pages", name, seen, tasks, pages)
+			}
+		}
+	}
+	a.v.Close()
+	closeStore(t, a.s)
+}
+
+// TestPlaceBeforeTheFirst checks that the place before the first possible one isn't beyond the end of the list.
+func TestPlaceBeforeTheFirst(t *testing.T) {
+	first := projections.Cursor{Submitted: math.MaxInt64}
+	if got := first.JustBefore(); got != first {
+		t.Errorf("%+v is just before the first place", got)
+	}
 }
