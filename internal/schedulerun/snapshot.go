@@ -13,7 +13,7 @@ import (
 )
 
 // FindSnapshot returns the end of the last snapshot in the topic of schedules; nil: there is none. It reads back from the end of
-// the topic, by time.
+// the topic, by time. A snapshot that begins after its own end is of another log: the topic is a copy with lower offsets.
 func FindSnapshot(ctx context.Context, r *logreader.Restorer, topic string) (last *schedule.Snapshot, err error) {
 	now := time.Now()
 	start, _, err := r.OffsetsAt(ctx, topic, 0, now)
@@ -27,7 +27,7 @@ func FindSnapshot(ctx context.Context, r *logreader.Restorer, topic string) (las
 		}
 		_, err := r.ReadAll(ctx, topic, in, func(rs []events.Record) error {
 			for i := range rs {
-				if end := schedule.SnapshotEnd(&rs[i]); end != nil && end.From >= start {
+				if end := schedule.SnapshotEnd(&rs[i]); end != nil && end.From >= start && end.From <= rs[i].Offset {
 					last = end
 				}
 			}

@@ -15,7 +15,7 @@ import (
 )
 
 // TestReadFromASnapshot: what came before a snapshot is deleted, as retention does. A process that reads the topic then knows the
-// same as one that has read all of it.
+// same as one that has read all of it. A later snapshot whose offset is of another log isn't used.
 func TestReadFromASnapshot(t *testing.T) {
 	t.Parallel()
 	x := start(t, func(x *site) { x.apply("schedule: a\nevery: 1s\nsubmit: {workflow: quick}\n") })
@@ -59,6 +59,16 @@ func TestReadFromASnapshot(t *testing.T) {
 	end, err := schedulerun.FindSnapshot(ctx, r, topic)
 	if err != nil || end == nil || end.ID != "with tasks" {
 		t.Fatalf("found %+v, %v", end, err)
+	}
+	ofAnotherLog, err := records.Snapshot(state, "of another log", next[0]+1000)
+	if err == nil {
+		err = x.sys.Producer.Send(ctx, ofAnotherLog...)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if end, err := schedulerun.FindSnapshot(ctx, r, topic); err != nil || end == nil || end.ID != "with tasks" {
+		t.Fatalf("with a snapshot that begins after its end, found %+v, %v", end, err)
 	}
 	if err := x.sys.Admin.DeleteRecordsBefore(ctx, topic, map[int32]int64{0: end.From}); err != nil {
 		t.Fatal(err)
