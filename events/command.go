@@ -63,7 +63,7 @@ type Submission struct {
 	Traceparent string            // of W3C Trace Context, passed on to agents; empty: none
 	Parent      *Parent           // the step that the task is a child of, from headers; nil: none
 	Intake      *IntakeRef        // the record that an intake made it of, from a header; nil: no intake made it
-	Ask         bool              // it asks for the status of the task, and starts none, from a header
+	StatusQuery bool              // it asks for the status of the task, and starts none, from a header
 }
 
 func (*Submission) input() {}
@@ -378,7 +378,7 @@ func decodeSubmission(r *Record) (string, Input, error) {
 	if string(r.header(HeaderType)) == TypeWithdrawal {
 		return decodeWithdrawal(r)
 	}
-	s := &Submission{Intake: IntakeOf(r), Ask: string(r.header(HeaderAsk)) == "true"}
+	s := &Submission{Intake: IntakeOf(r), StatusQuery: string(r.header(HeaderStatusQuery)) == "true"}
 	s.Traceparent, _ = r.Header(HeaderTraceparent)
 	if err := checkRecordType(r, TypeSubmission); err != nil {
 		return "", nil, err
@@ -541,8 +541,8 @@ func (s *Submission) Record(ns Namespace, source string) Record {
 	if s.Intake != nil {
 		r.Headers = append(r.Headers, s.Intake.Header())
 	}
-	if s.Ask {
-		r.Headers = append(r.Headers, AskHeader())
+	if s.StatusQuery {
+		r.Headers = append(r.Headers, StatusQueryHeader())
 	}
 	return r
 }

@@ -280,7 +280,7 @@ func DecodeAlert(r *Record) (*Alert, error) {
 const (
 	StatusReceived = "received"
 	StatusRefused  = "refused"
-	// StatusForgotten answers an ask (Submission.Ask): there is no task with the id, or it is forgotten.
+	// StatusForgotten answers a status query (Submission.StatusQuery): there is no task with the id, or it is forgotten.
 	StatusForgotten = "forgotten"
 )
 

@@ -24,7 +24,7 @@ const MaxKeptHeadersBytes = 4 << 10
 // keptHeaders are the headers that the contracts of inboxes and notifications name. The route of a record (hop, origin)
 // isn't kept, since a redriven record is routed again.
 var keptHeaders = [...]string{HeaderType, HeaderID, HeaderContentType, HeaderTraceparent, HeaderRequest, HeaderOutcome, HeaderEffect, HeaderReplyTo,
-	HeaderParent, HeaderDepth, HeaderItem, HeaderStepAlone, HeaderKnownUntil, HeaderIntake, HeaderAsk, HeaderSignal}
+	HeaderParent, HeaderDepth, HeaderItem, HeaderStepAlone, HeaderKnownUntil, HeaderIntake, HeaderStatusQuery, HeaderSignal}
 
 // keepHeaders returns the value of HeaderHeaders for the dead letter of a record; nil: none.
 func keepHeaders(r *Record) []byte {

@@ -35,8 +35,8 @@ func (d *decider) handleSubmission(s *events.Submission) {
 		d.submitDuplicate(s)
 		return
 	}
-	if s.Ask {
-		d.answerAsk(s)
+	if s.StatusQuery {
+		d.answerStatusQuery(s)
 		return
 	}
 	p, absent := d.definitionFor(s)
@@ -244,8 +244,8 @@ func (d *decider) releaseStep(x *events.Control) {
 	}
 }
 
-// answerAsk answers a submission that asks for the status of a task that isn't known. No task starts.
-func (d *decider) answerAsk(s *events.Submission) {
+// answerStatusQuery answers a submission that asks for the status of a task that isn't known. No task starts.
+func (d *decider) answerStatusQuery(s *events.Submission) {
 	d.Ignored = IgnoredUnknownTask
 	if s.ReplyTo == "" {
 		return

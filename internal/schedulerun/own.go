@@ -210,7 +210,7 @@ func (o *owner) submission(run *schedule.Run) events.Record {
 	r := events.Record{Topic: o.cfg.Kafka.Namespace.Inbox(events.Tasks), Partition: -1, Key: []byte(run.Task), Value: run.Submission,
 		Headers: events.CloudHeaders(events.TypeSubmission, o.cfg.Source, run.Task)}
 	if run.Received {
-		r.Headers = append(r.Headers, events.AskHeader())
+		r.Headers = append(r.Headers, events.StatusQueryHeader())
 	}
 	return r
 }

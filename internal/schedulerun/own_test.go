@@ -47,7 +47,7 @@ func TestAcceptedTasksAreAskedFor(t *testing.T) {
 			return
 		}
 		_, in, err := events.DecodeInput(events.Tasks, &rs[0])
-		if got, is := in.(*events.Submission); err != nil || !is || got.Ask != asks || got.Digest() != submission.Digest() {
+		if got, is := in.(*events.Submission); err != nil || !is || got.StatusQuery != asks || got.Digest() != submission.Digest() {
 			t.Fatalf("%s after the decision %+v, %v", now.Sub(decided), in, err)
 		}
 	}

@@ -7,24 +7,24 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// TestAskForStatus: a submission that asks for the status of a task is answered with the task's present status. If the task
+// TestStatusQuery: a submission that asks for the status of a task is answered with the task's present status. If the task
 // isn't known it is answered with "forgotten", and starts none.
-func TestAskForStatus(t *testing.T) {
+func TestStatusQuery(t *testing.T) {
 	s := newSite(t, 1)
 	s.refundable()
 	w := s.worker(s.cluster.join(0))
 	s.processRefundable(w, "t-1")
 	for _, id := range []string{"t-1", "t-2"} {
-		ask := &events.Submission{ID: id, Workflow: "r", Input: []byte("{}"), ReplyTo: "shop.orders", Ask: true}
+		query := &events.Submission{ID: id, Workflow: "r", Input: []byte("{}"), ReplyTo: "shop.orders", StatusQuery: true}
 		if id == "t-1" {
-			ask.ReplyTo = ""
+			query.ReplyTo = ""
 		}
-		s.cluster.write(ask.Record(ns, "test"))
+		s.cluster.write(query.Record(ns, "test"))
 	}
 	s.drain(w)
 	s.lived("t-1")
 	if got := s.events("t-2"); len(got) > 0 {
-		t.Errorf("an ask led to %v", got)
+		t.Errorf("a status query led to %v", got)
 	}
 	if dead := s.cluster.all(ns.Deadletters()); len(dead) > 0 {
 		t.Errorf("dead letters: %+v", dead)
