@@ -297,37 +297,37 @@ func FuzzPolicy(f *testing.F) {
 		// Instants of this century: the rules add decades at most.
 		due := epochStart.Add(time.Duration(dueMillis%1e9) * time.Millisecond)
 		now := due.Add(time.Duration(laterMillis%1e9) * time.Millisecond)
-		ask := p.Next("t", step, Do, attempt, due, now)
-		if again := back.Next("t", step, Do, attempt, due, now); again != ask {
-			t.Fatalf("asked twice: %+v, %+v", ask, again)
+		next := p.Next("t", step, Do, attempt, due, now)
+		if again := back.Next("t", step, Do, attempt, due, now); again != next {
+			t.Fatalf("computed twice: %+v, %+v", next, again)
 		}
-		checkAsk(t, p, step, ask, now)
+		checkNextRecovery(t, p, step, next, now)
 	})
 }
 
-func checkAsk(t *testing.T, p *Policy, step string, ask Ask, now time.Time) {
+func checkNextRecovery(t *testing.T, p *Policy, step string, next NextRecovery, now time.Time) {
 	t.Helper()
-	switch ask.Action {
+	switch next.Action {
 	case ActionRetry:
-		if !p.CompleteBy.IsZero() && ask.CompleteBy.After(p.CompleteBy) {
-			t.Fatalf("an attempt until %s; the task ends at %s", ask.CompleteBy, p.CompleteBy)
+		if !p.CompleteBy.IsZero() && next.CompleteBy.After(p.CompleteBy) {
+			t.Fatalf("an attempt until %s; the task ends at %s", next.CompleteBy, p.CompleteBy)
 		}
 	case ActionWait:
-		if ask.CoolDown && (p.CooledDown || !p.CompleteBy.IsZero() && !ask.Until.Before(p.CompleteBy)) {
-			t.Fatalf("a cool-down until %s by %+v", ask.Until, p)
+		if next.CoolDown && (p.CooledDown || !p.CompleteBy.IsZero() && !next.Until.Before(p.CompleteBy)) {
+			t.Fatalf("a cool-down until %s by %+v", next.Until, p)
 		}
-		if !ask.CoolDown && !ask.Until.Add(time.Millisecond).After(now) {
-			t.Fatalf("at %s a wait until %s", now, ask.Until)
+		if !next.CoolDown && !next.Until.Add(time.Millisecond).After(now) {
+			t.Fatalf("at %s a wait until %s", now, next.Until)
 		}
 	case Action(p.OnError):
 	default:
-		t.Fatalf("calls for %q by %+v", ask.Action, p)
+		t.Fatalf("calls for %q by %+v", next.Action, p)
 	}
-	if ask.Action == Action(p.OnError) && ask.Action != ActionUndo && ask.Action != ActionHold {
+	if next.Action == Action(p.OnError) && next.Action != ActionUndo && next.Action != ActionHold {
 		return // only a corrupt log has it
 	}
 	a := Armed{Slot: Slot{step, Do}, Timer: Timer{Seq: 3, Due: now}, Attempt: 1, Policy: *p}
-	want := a.Recovery("t", ask)
+	want := a.Recovery("t", next)
 	r := want.Record("ns.", "s", 0)
 	_, got, err := DecodeInput(Recoveries, &r)
 	if err != nil && len(r.Value) <= MaxRecoveryBytes || err == nil && !reflect.DeepEqual(got, want) && strings.ToValidUTF8(step, "") == step {

@@ -74,8 +74,8 @@ const (
 // Actions lists the actions for a timer.
 var Actions = []Action{ActionRetry, ActionWait, ActionUndo, ActionHold, ActionFire}
 
-// Ask describes the recovery to ask for when a timer is due.
-type Ask struct {
+// NextRecovery is the recovery that a policy calls for when a timer is due.
+type NextRecovery struct {
 	Action     Action
 	CompleteBy time.Time // of a retry's attempt
 	Until      time.Time // of a wait
@@ -84,18 +84,18 @@ type Ask struct {
 
 // Next returns the recovery at now for a timer that was due at due and is still armed. step and attempt name the last
 // attempt. The jitter is derived from the names, so every caller computes the same instant.
-func (p *Policy) Next(task, step string, k Kind, attempt int, due, now time.Time) Ask {
+func (p *Policy) Next(task, step string, k Kind, attempt int, due, now time.Time) NextRecovery {
 	switch p.Timer {
 	case TimerTask:
-		return Ask{Action: Action(p.OnError)}
+		return NextRecovery{Action: Action(p.OnError)}
 	case TimerWaiting:
 		return p.retry(now)
 	case TimerStep:
-		return Ask{Action: ActionFire}
+		return NextRecovery{Action: ActionFire}
 	case TimerAttempt, TimerFailed:
 	}
 	if p.Final {
-		return Ask{Action: Action(p.OnError)}
+		return NextRecovery{Action: Action(p.OnError)}
 	}
 	failures := p.FailureCount
 	if p.Timer == TimerAttempt {
@@ -107,19 +107,19 @@ func (p *Policy) Next(task, step string, k Kind, attempt int, due, now time.Time
 		if !until.After(now) {
 			return p.retry(now)
 		}
-		return Ask{Action: ActionWait, Until: Millis(until)}
+		return NextRecovery{Action: ActionWait, Until: Millis(until)}
 	case p.coolsDown(due):
-		return Ask{Action: ActionWait, Until: Millis(due.Add(p.Attempts.CoolDown)), CoolDown: true}
+		return NextRecovery{Action: ActionWait, Until: Millis(due.Add(p.Attempts.CoolDown)), CoolDown: true}
 	}
-	return Ask{Action: Action(p.OnError)}
+	return NextRecovery{Action: Action(p.OnError)}
 }
 
-func (p *Policy) retry(now time.Time) Ask {
+func (p *Policy) retry(now time.Time) NextRecovery {
 	by := now.Add(p.Attempts.CompleteWithin)
 	if !p.CompleteBy.IsZero() && p.CompleteBy.Before(by) {
 		by = p.CompleteBy
 	}
-	return Ask{Action: ActionRetry, CompleteBy: Millis(by)}
+	return NextRecovery{Action: ActionRetry, CompleteBy: Millis(by)}
 }
 
 // coolsDown reports whether one attempt past the threshold is granted. It isn't if the wait would end

@@ -180,7 +180,7 @@ func TestNextMonotone(t *testing.T) {
 			p.CompleteBy = epochStart.Add(time.Duration(rapid.Int64Range(0, int64(1000*24*time.Hour)).Draw(t, "complete_by"))).Truncate(time.Millisecond)
 		}
 		now, was := epochStart, -1
-		var first Ask
+		var first NextRecovery
 		for i := range 5 {
 			a := p.Next("order-7", "charge", Do, 2, epochStart, now)
 			if i == 0 {
@@ -217,18 +217,18 @@ func TestBudget(t *testing.T) {
 			if p.Timer == TimerFailed {
 				counted.FailureCount++ // the event of the failure counts it
 			}
-			ask := counted.Next("t", "s", Do, attempts, now, now)
+			next := counted.Next("t", "s", Do, attempts, now, now)
 			p.FailureCount++
-			if ask.Action == ActionWait {
-				now = ask.Until
-				if ask.CoolDown {
+			if next.Action == ActionWait {
+				now = next.Until
+				if next.CoolDown {
 					cooled++
 					p.CooledDown = true
 				}
 				p.Timer = TimerWaiting
-				ask = p.Next("t", "s", Do, attempts, now, now)
+				next = p.Next("t", "s", Do, attempts, now, now)
 			}
-			if ask.Action == ActionHold {
+			if next.Action == ActionHold {
 				break
 			}
 			attempts++

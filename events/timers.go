@@ -163,9 +163,9 @@ func (t *Task) TimerKind(step int, k Kind) TimerKind {
 }
 
 // Recovery returns the recovery to ask for when the timer is due.
-func (a *Armed) Recovery(task string, ask Ask) *Recovery {
-	return &Recovery{Task: task, Timer: a.Timer.Seq, Action: ask.Action, Step: a.Slot.Step, Kind: a.Slot.Kind,
-		CompleteBy: ask.CompleteBy, Until: ask.Until}
+func (a *Armed) Recovery(task string, next NextRecovery) *Recovery {
+	return &Recovery{Task: task, Timer: a.Timer.Seq, Action: next.Action, Step: a.Slot.Step, Kind: a.Slot.Kind,
+		CompleteBy: next.CompleteBy, Until: next.Until}
 }
 
 // Encode returns the stored form of the timers.

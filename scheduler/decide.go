@@ -408,29 +408,31 @@ func (d *decider) recoverRun(i int, r *events.Recovery) {
 		return
 	}
 	p := d.Task.Policy(i, r.Kind, kind)
-	next := func() events.Ask { return p.Next(d.Task.ID, r.Step, r.Kind, run.Attempt, run.Timer.Due, d.now) }
-	ask := next()
-	if d.isAlmostDue(r, ask) {
-		d.now = ask.Until
-		ask = next()
+	compute := func() events.NextRecovery {
+		return p.Next(d.Task.ID, r.Step, r.Kind, run.Attempt, run.Timer.Due, d.now)
 	}
-	late := ask.Action == events.ActionRetry && r.Action == events.ActionWait // the requested wait is over by now
+	next := compute()
+	if d.isAlmostDue(r, next) {
+		d.now = next.Until
+		next = compute()
+	}
+	late := next.Action == events.ActionRetry && r.Action == events.ActionWait // the requested wait is over by now
 	// The timer of an attempt that was running during a hold has the complete-by from before the resubmit. By that
 	// complete-by there was no time for a cool-down. By the new one there is. A timer from before a release looks the
 	// same and can't be distinguished, so the current policy decides there, too.
-	longer := ask.CoolDown && string(r.Action) == p.OnError && run.Timer.Seq < d.Task.Timer.Seq
-	if ask.Action != r.Action && !late && !longer {
+	longer := next.CoolDown && string(r.Action) == p.OnError && run.Timer.Seq < d.Task.Timer.Seq
+	if next.Action != r.Action && !late && !longer {
 		d.Ignored = IgnoredOutsidePolicy
 		return
 	}
-	if ask.Action == events.ActionRetry && !d.inTime(i, r.Kind, ask) {
+	if next.Action == events.ActionRetry && !d.inTime(i, r.Kind, next) {
 		d.Ignored = IgnoredOutsidePolicy // the task's complete-by has passed: the task's timer decides
 		return
 	}
 	if kind == events.TimerAttempt {
 		d.expireAttempt(i, r.Kind)
 	}
-	switch ask.Action {
+	switch next.Action {
 	case events.ActionRetry:
 		switch {
 		case d.hasSlot(i, r.Kind):
@@ -438,10 +440,10 @@ func (d *decider) recoverRun(i int, r *events.Recovery) {
 		case kind == events.TimerWaiting:
 			d.Ignored = IgnoredQueued
 		default: // its wait is over, so it is queued
-			d.armRetry(i, r.Kind, events.Ask{Until: d.now})
+			d.armRetry(i, r.Kind, events.NextRecovery{Until: d.now})
 		}
 	case events.ActionWait:
-		d.armRetry(i, r.Kind, ask)
+		d.armRetry(i, r.Kind, next)
 	default:
 		d.giveUp(i, r.Kind)
 	}
@@ -449,22 +451,22 @@ func (d *decider) recoverRun(i int, r *events.Recovery) {
 
 // inTime reports whether the next attempt of a run may begin: it would have time left. The supervisor knows no complete-by
 // of a check.
-func (d *decider) inTime(i int, k events.Kind, ask events.Ask) bool {
-	return d.now.Before(ask.CompleteBy) && (k != events.Check || d.mayCheck(i))
+func (d *decider) inTime(i int, k events.Kind, next events.NextRecovery) bool {
+	return d.now.Before(next.CompleteBy) && (k != events.Check || d.mayCheck(i))
 }
 
 // isAlmostDue reports whether a retry is early by at most clockTolerance. If it were refused, the supervisor would
 // repeat it only after a second.
-func (d *decider) isAlmostDue(r *events.Recovery, ask events.Ask) bool {
-	return r.Action == events.ActionRetry && ask.Action == events.ActionWait && !ask.CoolDown && ask.Until.Sub(d.env.Now) <= clockTolerance
+func (d *decider) isAlmostDue(r *events.Recovery, next events.NextRecovery) bool {
+	return r.Action == events.ActionRetry && next.Action == events.ActionWait && !next.CoolDown && next.Until.Sub(d.env.Now) <= clockTolerance
 }
 
 // armRetry arms the timer of a run's next attempt.
-func (d *decider) armRetry(i int, k events.Kind, ask events.Ask) {
-	f := &events.AttemptWaiting{Kind: k, Step: d.Task.Plan.Steps[i].ID, Attempt: d.Task.Run(i, k).Attempt, CoolDown: ask.CoolDown}
+func (d *decider) armRetry(i int, k events.Kind, next events.NextRecovery) {
+	f := &events.AttemptWaiting{Kind: k, Step: d.Task.Plan.Steps[i].ID, Attempt: d.Task.Run(i, k).Attempt, CoolDown: next.CoolDown}
 	p := d.policyOf(i, f)
-	p.CooledDown = p.CooledDown || ask.CoolDown
-	d.emit(f, ask.Until, p)
+	p.CooledDown = p.CooledDown || next.CoolDown
+	d.emit(f, next.Until, p)
 }
 
 // policyOf returns the policy that a supervisor needs for the timer that a fact arms.

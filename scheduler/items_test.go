@@ -465,8 +465,8 @@ func (f *family) timeOut() {
 			if a.Slot.Step == "" {
 				continue
 			}
-			ask := a.Policy.Next(id, a.Slot.Step, a.Slot.Kind, a.Attempt, a.Timer.Due, f.env.Now)
-			f.input(a.Recovery(id, ask))
+			next := a.Policy.Next(id, a.Slot.Step, a.Slot.Kind, a.Attempt, a.Timer.Due, f.env.Now)
+			f.input(a.Recovery(id, next))
 		}
 	}
 	f.run()

@@ -33,8 +33,8 @@ func (d *decider) startWaiting(i int, k events.Kind) {
 			}
 			d.now = due
 		}
-		ask := d.Task.Policy(i, k, events.TimerWaiting).Next(d.Task.ID, d.Task.Plan.Steps[i].ID, k, run.Attempt, run.Timer.Due, d.now)
-		if ask.Action == events.ActionRetry && d.inTime(i, k, ask) {
+		next := d.Task.Policy(i, k, events.TimerWaiting).Next(d.Task.ID, d.Task.Plan.Steps[i].ID, k, run.Attempt, run.Timer.Due, d.now)
+		if next.Action == events.ActionRetry && d.inTime(i, k, next) {
 			d.startAttempt(i, k)
 		}
 	}

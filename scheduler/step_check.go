@@ -54,7 +54,7 @@ func (d *decider) afterCheck(i int) {
 	case d.hasSlot(i, events.Do):
 		d.startAttempt(i, events.Do)
 	default:
-		d.armRetry(i, events.Do, events.Ask{Until: d.now})
+		d.armRetry(i, events.Do, events.NextRecovery{Until: d.now})
 	}
 }
 

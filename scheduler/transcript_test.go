@@ -276,13 +276,13 @@ func (s *script) due() {
 		if a.Timer.Due.After(s.now) {
 			continue
 		}
-		ask := a.Policy.Next("t", a.Slot.Step, a.Slot.Kind, a.Attempt, a.Timer.Due, s.now)
+		next := a.Policy.Next("t", a.Slot.Step, a.Slot.Kind, a.Attempt, a.Timer.Due, s.now)
 		slot := "task"
 		if a.Slot.Step != "" {
 			slot = a.Slot.Step + "/" + string(a.Slot.Kind)
 		}
-		fmt.Fprintf(&s.out, "asks %s of timer %d (%s)\n", ask.Action, a.Timer.Seq, slot)
-		s.decide(events.Recoveries, a.Recovery("t", ask))
+		fmt.Fprintf(&s.out, "asks %s of timer %d (%s)\n", next.Action, a.Timer.Seq, slot)
+		s.decide(events.Recoveries, a.Recovery("t", next))
 	}
 }
 

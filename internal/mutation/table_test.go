@@ -275,8 +275,8 @@ var decisionMutations = []mutation{
 		`(d.now) > clockTolerance`, `(d.now) < 0`,
 		"scheduler", "TestTranscripts"),
 	{name: "budget-is-the-supervisors", pkg: "scheduler", fail: []string{"TestTranscripts"}, edits: []edit{
-		{"scheduler.decider.recoverRun", `ask.Action != r.Action`, `false`},
-		{"scheduler.decider.recoverRun", `switch ask.Action`, `switch r.Action`},
+		{"scheduler.decider.recoverRun", `next.Action != r.Action`, `false`},
+		{"scheduler.decider.recoverRun", `switch next.Action`, `switch r.Action`},
 	}},
 	one("undo-of-unknown-effects", "scheduler.nextUndo",
 		`== 0:`, `== 1:`,
