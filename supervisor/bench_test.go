@@ -69,8 +69,8 @@ func BenchmarkSweep(b *testing.B) {
 	q.sent = 0
 	n := 0
 	for b.Loop() {
-		turn(nil)                                  // handles the acknowledgement
-		clock.now = clock.now.Add(2 * AskAgainMax) // the snoozes start at the acknowledgement
+		turn(nil)                                     // handles the acknowledgement
+		clock.now = clock.now.Add(2 * RepeatAfterMax) // the snoozes start at the acknowledgement
 		turn(nil)
 		s.background.Wait()
 		n += due

@@ -44,28 +44,28 @@ func TestDecideRandomTimers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		due := rapid.SliceOfN(rapid.Custom(drawDue), 0, 20).Draw(t, "due")
 		now := epoch.Add(time.Duration(rapid.IntRange(0, 600_000).Draw(t, "now")) * time.Millisecond)
-		asks := decide(due, now)
-		if len(asks) != len(due) {
-			t.Fatalf("%d answers to %d timers", len(asks), len(due))
+		recoveries := decide(due, now)
+		if len(recoveries) != len(due) {
+			t.Fatalf("%d answers to %d timers", len(recoveries), len(due))
 		}
-		for i := range asks {
-			if alone := decide(due[i:i+1], now); !reflect.DeepEqual(alone[0], asks[i]) {
-				t.Fatalf("alone %+v, among others %+v", alone[0], asks[i])
+		for i := range recoveries {
+			if alone := decide(due[i:i+1], now); !reflect.DeepEqual(alone[0], recoveries[i]) {
+				t.Fatalf("alone %+v, among others %+v", alone[0], recoveries[i])
 			}
-			checkAsked(t, due[i], asks[i], now)
+			checkAsked(t, due[i], recoveries[i], now)
 		}
 		back := slices.Clone(due)
 		slices.Reverse(back)
 		for i, a := range decide(back, now) {
-			if !reflect.DeepEqual(a, asks[len(asks)-1-i]) {
-				t.Fatalf("the order of the timers changes %+v to %+v", asks[len(asks)-1-i], a)
+			if !reflect.DeepEqual(a, recoveries[len(recoveries)-1-i]) {
+				t.Fatalf("the order of the timers changes %+v to %+v", recoveries[len(recoveries)-1-i], a)
 			}
 		}
 	})
 }
 
-func checkAsked(t *rapid.T, d events.Due, a timerAsk, now time.Time) {
-	if a.snooze < AskAgainMin || a.snooze > AskAgainMax || a.recovery == nil && a.snooze != AskAgainMax {
+func checkAsked(t *rapid.T, d events.Due, a timerRecovery, now time.Time) {
+	if a.snooze < RepeatAfterMin || a.snooze > RepeatAfterMax || a.recovery == nil && a.snooze != RepeatAfterMax {
 		t.Fatalf("asked %d times, %+v pauses for %s", d.Asked, a.recovery, a.snooze)
 	}
 	next := d
@@ -115,7 +115,7 @@ func FuzzDecide(f *testing.F) {
 		now := e.Due.Add(time.Duration(laterMillis%1e9) * time.Millisecond)
 		for _, armed := range timers.Armed {
 			got := decide([]events.Due{{Task: "t", Armed: armed, Asked: asked & 0xff}}, now)[0]
-			if got.snooze < AskAgainMin || got.snooze > AskAgainMax {
+			if got.snooze < RepeatAfterMin || got.snooze > RepeatAfterMax {
 				t.Fatalf("pauses for %s", got.snooze)
 			}
 			if got.recovery == nil {

@@ -81,7 +81,7 @@ func runTranscript(script string) (string, error) {
 	return out.String(), nil
 }
 
-func describe(a timerAsk) string {
+func describe(a timerRecovery) string {
 	s := fmt.Sprintf("%s timer %d: ", a.due.Task, a.due.Armed.Timer.Seq)
 	if r := a.recovery; r == nil {
 		s += "nothing"
@@ -170,14 +170,14 @@ func (a *args) due(p events.Policy) events.Due {
 	}}
 }
 
-func TestAskAgainDoublesToItsLimit(t *testing.T) {
+func TestRepeatAfterDoublesToItsLimit(t *testing.T) {
 	want := []time.Duration{1, 2, 4, 8, 16, 30, 30, 30}
 	for asked, w := range want {
-		if got := askAgainAfter(asked); got != w*time.Second {
-			t.Errorf("askAgainAfter(%d) = %v, want %v", asked, got, w*time.Second)
+		if got := repeatAfter(asked); got != w*time.Second {
+			t.Errorf("repeatAfter(%d) = %v, want %v", asked, got, w*time.Second)
 		}
 	}
-	if got := askAgainAfter(1 << 30); got != AskAgainMax {
+	if got := repeatAfter(1 << 30); got != RepeatAfterMax {
 		t.Errorf("pause of a timer asked about 2^30 times: %v", got)
 	}
 }

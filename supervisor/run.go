@@ -71,7 +71,7 @@ func (s *Supervisor) runOnce(ctx context.Context, client Client, rs []events.Rec
 		return 0, fmt.Errorf("supervisor: %w by %v: recoveries were asked for, and repeated, by that clock", ErrClock, ahead)
 	}
 	s.latestNow = now
-	s.askDue(ctx, client, ps, now, local)
+	s.sendDue(ctx, client, ps, now, local)
 	s.save(ps, local)
 	s.commitOffsets(ctx, client, ps, local)
 	s.reportArmed(ps, local)
@@ -207,8 +207,8 @@ func (s *Supervisor) finishBatch(done batch) {
 	if done.forget {
 		s.listener.Asked(events.ActionForget)
 	}
-	for i := range done.asks {
-		a := &done.asks[i]
+	for i := range done.recoveries {
+		a := &done.recoveries[i]
 		if here {
 			p.deadlines.Snooze(a.due, at.Add(a.snooze))
 		}
@@ -222,9 +222,9 @@ func (s *Supervisor) finishBatch(done batch) {
 	}
 }
 
-// askDue asks about one page of due timers in each partition that may ask. The next page follows when this one is
-// written.
-func (s *Supervisor) askDue(ctx context.Context, client Client, ps []*partition, now, local time.Time) {
+// sendDue sends the recoveries of one page of due timers in each partition that may ask. The next page follows
+// when this one is written.
+func (s *Supervisor) sendDue(ctx context.Context, client Client, ps []*partition, now, local time.Time) {
 	for _, p := range ps {
 		due, forget := p.due(now, local), p.forgets(now, local, forgetEverySweeps*s.cfg.SweepInterval)
 		if len(due) == 0 && !forget {
@@ -234,16 +234,16 @@ func (s *Supervisor) askDue(ctx context.Context, client Client, ps []*partition,
 			p.forgetAskedAt = local
 		}
 		p.sending = true
-		s.send(ctx, client, batch{to: p, asks: decide(due, now), forget: forget, at: now})
+		s.send(ctx, client, batch{to: p, recoveries: decide(due, now), forget: forget, at: now})
 	}
 }
 
 // send writes a batch concurrently with the loop. A partition that can't be written to delays neither the loop nor
 // other partitions.
 func (s *Supervisor) send(ctx context.Context, client Client, batch batch) {
-	rs := make([]events.Record, 0, len(batch.asks)+1)
-	for i := range batch.asks {
-		a := &batch.asks[i]
+	rs := make([]events.Record, 0, len(batch.recoveries)+1)
+	for i := range batch.recoveries {
+		a := &batch.recoveries[i]
 		if a.recovery == nil {
 			t := &a.due.Armed
 			s.listener.Unreadable(batch.to.id, fmt.Errorf("task %q: timer %d, step %q: its policy (timer %q, on_error %q) calls for an action that this build doesn't know; run the newest build",

@@ -212,8 +212,8 @@ type Supervisor struct {
 
 // batch is one send of recoveries.
 type batch struct {
-	to   *partition
-	asks []timerAsk
+	to         *partition
+	recoveries []timerRecovery
 	// forget: it asks to forget ids, too.
 	forget bool
 	at     time.Time // corrected time of the decision

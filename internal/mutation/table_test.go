@@ -541,8 +541,8 @@ var readerMutations = []mutation{
 	one("behind-goes-by-the-logs-time", "supervisor.partition.knownUntil",
 		`Before(now)`, `IsZero()`,
 		"supervisor", "TestBehindPartitionUsesTheLogsTime"),
-	one("asked-again", "supervisor.Ask",
-		`askAgainAfter(d.Asked)`, `1000 * AskAgainMax`,
+	one("asked-again", "supervisor.RecoveryFor",
+		`repeatAfter(d.Asked)`, `1000 * RepeatAfterMax`,
 		"supervisor", "TestLostRecoveryIsAskedForAgain"),
 	one("late-request-is-not-begun", "agent.attempt.start",
 		`if !now.Before(a.req.CompleteBy) {

@@ -17,17 +17,17 @@ import (
 	"github.com/waybill-run/waybill/projections"
 )
 
-// askAgainMost is the longest pause between two recoveries for the same timer.
-const askAgainMost = 30 * time.Second
+// repeatMax is the longest pause between two recoveries for the same timer.
+const repeatMax = 30 * time.Second
 
 // settleWithin is the bound of P14: three times the sum of the session timeout and the longest wait.
-const settleWithin = 3 * (sessionTimeout + askAgainMost)
+const settleWithin = 3 * (sessionTimeout + repeatMax)
 
 // P16: when recoverWithin has passed since the last fault, a timer fires within latestBy of its due time. By then the
 // group has removed dead owners, and lost recoveries were sent again.
 const (
 	latestBy      = 50 * time.Millisecond
-	recoverWithin = 3*sessionTimeout + askAgainMost
+	recoverWithin = 3*sessionTimeout + repeatMax
 	punctualLasts = 30 * time.Second
 )
 

@@ -14,7 +14,7 @@
 //	}
 //	compare the task with the case's expectation
 //
-// Decide is the scheduler's own, supervisor.Ask says what a supervisor does about a due timer, and each input is encoded
+// Decide is the scheduler's own, supervisor.RecoveryFor says what a supervisor does about a due timer, and each input is encoded
 // and decoded as it is on its topic. So a case can't pass with a decision that a running system wouldn't make. No broker,
 // no goroutine and no clock is involved.
 //

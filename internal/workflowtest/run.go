@@ -217,7 +217,7 @@ func (s *simulation) fire(task string, a *events.Armed) {
 		state = &asked{}
 		s.asked[armedBy{task, a.Timer.Seq}] = state
 	}
-	recovery, snooze := supervisor.Ask(&events.Due{Task: task, Armed: *a, Asked: state.times}, s.now)
+	recovery, snooze := supervisor.RecoveryFor(&events.Due{Task: task, Armed: *a, Asked: state.times}, s.now)
 	state.times++
 	state.until = s.now.Add(snooze)
 	if recovery != nil {
