@@ -95,6 +95,8 @@ func (d *decider) releaseStep(x *events.Control) {
 		d.emitCaught(i, err)
 	}
 	if !stillHeld(d.Task) {
-		d.resumeTask(events.By{Who: x.Who, Claimed: x.Claimed, Why: x.Why})
+		by := x.By
+		by.RequestID = "" // RunReleased has recorded the request as accepted, and a task records each once
+		d.resumeTask(by)
 	}
 }
