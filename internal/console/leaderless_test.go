@@ -71,33 +71,65 @@ func TestListsWithAPartitionWithoutALeader(t *testing.T) {
 	}
 }
 
-// The stream of all events continues with the other partitions, and with this one when it has a leader.
+// The stream of all events continues with the other partitions, and with this one when it has a leader. Its ids have the
+// position of the index in this one: a client that comes back with an id misses nothing of what was written meanwhile.
 func TestStreamWithAPartitionWithoutALeader(t *testing.T) {
 	w := newRecording(t)
-	w.leaderless = []int32{1}
+	all := w.records[1]
+	w.records[1], w.leaderless = all[:len(all)-5], []int32{1}
 	s := w.console(t, nil)
+	position := ",1:" + offsetText(w.records[1][len(w.records[1])-1].Offset+1) + ","
 	zero := api + "/events?after=0:0,2:0,3:0"
 	came, status := openStream(t, s, zero)
 	if status != http.StatusOK {
 		t.Fatal(status)
 	}
+	last := ""
 	for p, rs := range w.records {
 		for _, r := range rs {
 			if p == 1 || len(r.Key) == 0 {
 				continue
 			}
-			if e := <-came; e.line.Partition == 1 || strings.Contains(","+e.id, ",1:") {
+			e := <-came
+			if e.line.Partition == 1 || !strings.Contains(","+e.id+",", position) {
 				t.Fatalf("%+v", e)
 			}
+			last = e.id
 		}
 	}
-	next := w.records[1][len(w.records[1])-1]
-	for i := len(w.records[1]) - 1; len(next.Key) == 0; i-- {
-		next = w.records[1][i]
+	next := all[len(all)-1]
+	for i := len(all) - 1; len(next.Key) == 0; i-- {
+		next = all[i]
 	}
 	w.comes(next)
 	if e := <-came; e.line.Partition != 1 || !strings.Contains(","+e.id+",", ",1:"+offsetText(next.Offset+1)+",") {
 		t.Errorf("%+v", e)
+	}
+	w.forget()
+	w.records[1], w.leaderless = all, nil // five records were written after it had a leader again
+	came, _ = openStream(t, s, api+"/events", "Last-Event-ID: "+last)
+	for _, r := range all[len(all)-5:] {
+		if len(r.Key) == 0 {
+			continue
+		}
+		if e := <-came; e.line.Partition != 1 || e.line.Offset != offsetText(r.Offset) {
+			t.Fatalf("%+v, want offset %d", e, r.Offset)
+		}
+	}
+}
+
+// A console that has read nothing of a partition without a leader knows no position in it, so a stream without a gap can't
+// begin. It can with an id that has one.
+func TestStreamWithAPartitionThatWasNeverRead(t *testing.T) {
+	w := newRecording(t)
+	w.leaderless = []int32{1}
+	s := w.console(t, nil, 0, 2, 3)
+	p := problem(t, ask(t, s, http.MethodGet, api+"/events", ""), http.StatusServiceUnavailable)
+	if len(p.Incomplete) != 1 || p.Incomplete[0].Partition != 1 || p.Incomplete[0].Why != consoleapi.NoLeader {
+		t.Errorf("%+v", p)
+	}
+	if _, status := openStream(t, s, api+"/events?after=1:7"); status != http.StatusOK {
+		t.Error(status)
 	}
 }
 

@@ -111,13 +111,10 @@ func parseOffsets(text string, partitions int32) (map[int32]int64, error) {
 	return offsets, nil
 }
 
-// formatOffsets is the inverse of parseOffsets. It omits partitions without a record.
+// formatOffsets is the inverse of parseOffsets.
 func formatOffsets(offsets map[int32]int64) string {
 	parts := make([]string, 0, len(offsets))
 	for p, offset := range offsets {
-		if offset == FromEnd {
-			continue
-		}
 		parts = append(parts, fmt.Sprintf("%d:%d", p, offset))
 	}
 	slices.SortFunc(parts, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b)) })

@@ -83,7 +83,7 @@ type Log interface {
 	// Settled returns, for each partition of events, the offset below which every transaction has ended. Later
 	// commits are at or above it. Partitions whose offset no broker reports are missing.
 	Settled(ctx context.Context) (map[int32]int64, error)
-	// Follow reads the events of some partitions from offsets, or from FromEnd.
+	// Follow reads the events of some partitions from offsets.
 	Follow(from map[int32]int64) (Stream, error)
 	// Alerts and Deadletters pass the records of their topics from a position on to fn, those of a partition in order.
 	// reached continues after them. If nothing was written since from, it costs a request to each broker. An error
@@ -117,10 +117,6 @@ type Batches interface {
 	// Changed returns a channel that is closed at the next change of a batch.
 	Changed() <-chan struct{}
 }
-
-// FromEnd, as an offset, is the end of a partition when it is first reached. It is used for partitions without a
-// leader: nothing is written to them until then.
-const FromEnd = -1
 
 // Waiting is a submission that no scheduler has consumed yet.
 type Waiting struct {

@@ -314,9 +314,6 @@ func (s *fakeStream) Poll(ctx context.Context) (rs []events.Record, err error) {
 	if !s.done {
 		s.done = true
 		for p, from := range s.from {
-			if from == FromEnd {
-				continue
-			}
 			for _, r := range s.w.records[p] {
 				if r.Offset >= from {
 					rs = append(rs, r)

@@ -270,18 +270,13 @@ type eventsRequest struct {
 	LastEventID string `header:"Last-Event-ID" jsonschema:"The same as the parameter after, which it overrides. Browsers send it when they reconnect."`
 }
 
-// events streams the events of all partitions from now on, or from Last-Event-ID or after. Each id names the
-// position in every partition.
-func (c *call) events(in *eventsRequest) (none eventStream, err error) {
+// streamStart returns where the stream of all events begins, for all partitions. So each id of the stream has a position in
+// all of them, and a client that comes back with it misses nothing.
+func (c *call) streamStart(in *eventsRequest) (map[int32]int64, error) {
 	// Not from the end on: what stands before it, in a transaction that goes on, is still to come.
 	from, err := c.cfg.Log.Settled(c.r.Context())
 	if err != nil {
-		return none, unavailable("where the committed events end: %v", err)
-	}
-	for p := range c.cfg.Partitions {
-		if !contains(from, p) {
-			from[p] = FromEnd
-		}
+		return nil, unavailable("where the committed events end: %v", err)
 	}
 	text, name := in.LastEventID, consoleapi.LastEventID
 	if text == "" {
@@ -290,18 +285,49 @@ func (c *call) events(in *eventsRequest) (none eventStream, err error) {
 	if text != "" {
 		places, err := parseOffsets(text, c.cfg.Partitions)
 		if err != nil {
-			return none, badRequest("%s %q: must be an id that this stream gave: %v", name, consoleapi.Printable(text), err)
+			return nil, badRequest("%s %q: must be an id that this stream gave: %v", name, consoleapi.Printable(text), err)
 		}
 		ends, err := c.ends()
 		if err != nil {
-			return none, err
+			return nil, err
 		}
 		for p, next := range places {
 			if contains(ends, p) && next > ends[p] {
-				return none, badRequest("%s: offset %d of partition %d is past the log's end, %d", name, next, p, ends[p])
+				return nil, badRequest("%s: offset %d of partition %d is past the log's end, %d", name, next, p, ends[p])
 			}
 			from[p] = next
 		}
+	}
+	for p := range c.cfg.Partitions {
+		if contains(from, p) {
+			continue
+		}
+		if from[p], err = c.lastKnownPosition(p); err != nil {
+			return nil, err
+		}
+	}
+	return from, nil
+}
+
+// lastKnownPosition returns a position of a partition without a leader: everything that is written to it from now on is
+// at or above it. It is that of the index.
+func (c *call) lastKnownPosition(p int32) (int64, error) {
+	if at, is := c.cfg.Index.Progress()[p]; is {
+		return at.Next, nil
+	}
+	_, next, err := c.cfg.Index.Counts(p)
+	if err == nil && next == 0 {
+		err = c.notReadError(p) // this index has read nothing of it
+	}
+	return next, err
+}
+
+// events streams the events of all partitions from now on, or from Last-Event-ID or after. Each id names the
+// position in every partition.
+func (c *call) events(in *eventsRequest) (none eventStream, err error) {
+	from, err := c.streamStart(in)
+	if err != nil {
+		return none, err
 	}
 	s, ctx, release, err := c.openStream()
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -62,13 +61,7 @@ func (l *Reader) Settled(ctx context.Context) (map[int32]int64, error) {
 }
 
 func (l *Reader) Follow(from map[int32]int64) (console.Stream, error) {
-	at := maps.Clone(from)
-	for p, offset := range at {
-		if offset == console.FromEnd {
-			at[p] = logreader.TailEnd
-		}
-	}
-	t, err := logreader.OpenTail(l.Config, l.Config.Namespace.Events(), at)
+	t, err := logreader.OpenTail(l.Config, l.Config.Namespace.Events(), from)
 	if err != nil {
 		return nil, err // an untyped nil: not a nil *Tail in an interface
 	}
