@@ -137,19 +137,13 @@ func statsQuery(in *statsRequest, now time.Time) (projections.StatsQuery, error)
 	if q.To, err = parsePastTime("to", cmp.Or(in.To, "0s"), now); err != nil {
 		return q, badRequest("%v", err)
 	}
-	finest := finestStep(now.Sub(q.From))
-	switch {
-	case finest == 0:
-		return q, badRequest("from %s: stats are kept for %d days", q.From.Format(time.RFC3339), projections.StatsLevels[len(projections.StatsLevels)-1].Kept/(24*time.Hour))
-	case !q.From.Before(q.To):
+	if !q.From.Before(q.To) {
 		return q, badRequest("from must be before to")
-	case q.Step == 0:
-		q.Step = chooseStep(q.To.Sub(q.From), finest)
-	case q.Step%finest != 0:
-		return q, badRequest("step %s: so long ago, only steps of %s are kept; ask for a multiple", q.Step, finest)
+	}
+	if err := roundFrom(&q, now); err != nil {
+		return q, err
 	}
 	step := int64(q.Step / time.Second)
-	q.From = time.Unix(q.From.Unix()/step*step, 0)
 	end := (q.To.Unix() + step - 1) / step * step
 	if n := (end - q.From.Unix()) / step; n > statsPointsMax {
 		return q, badRequest("%d steps of %s: at most %d", n, q.Step, statsPointsMax)
@@ -158,10 +152,32 @@ func statsQuery(in *statsRequest, now time.Time) (projections.StatsQuery, error)
 	return q, nil
 }
 
-// finestStep returns the finest step that is kept for a time; 0: none is.
-func finestStep(ago time.Duration) time.Duration {
+// roundFrom rounds From down to a step, and chooses the step if none was asked for. It fails if the stats of the first step
+// aren't kept.
+func roundFrom(q *projections.StatsQuery, now time.Time) error {
+	asked, chosen := q.From, q.Step == 0
+	for finest := finestStep(asked, now); ; {
+		if finest == 0 {
+			return badRequest("from %s: stats are kept for %d days, and from is rounded down to a step", asked.Format(time.RFC3339), projections.StatsLevels[len(projections.StatsLevels)-1].Kept/(24*time.Hour))
+		}
+		if chosen {
+			q.Step = chooseStep(q.To.Sub(asked), finest)
+		}
+		step := int64(q.Step / time.Second)
+		q.From = time.Unix(asked.Unix()/step*step, 0)
+		if finest = finestStep(q.From, now); finest != 0 && q.Step%finest == 0 {
+			return nil
+		}
+		if !chosen && finest != 0 {
+			return badRequest("step %s: the first one begins %s, and only steps of %s are kept of that time; ask for a multiple, or for a later from", q.Step, q.From.UTC().Format(time.RFC3339), finest)
+		}
+	}
+}
+
+// finestStep returns the finest step whose stats of an instant are kept; 0: none are.
+func finestStep(at, now time.Time) time.Duration {
 	for _, level := range projections.StatsLevels {
-		if ago <= level.Kept {
+		if !at.Before(now.Add(-level.Kept).Truncate(level.Step)) {
 			return level.Step
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/consoleapi"
+	"github.com/waybill-run/waybill/projections"
 )
 
 // The stats of a time have each task that was submitted and ended in it.
@@ -83,5 +84,42 @@ func TestStats(t *testing.T) {
 	}
 	for _, bad := range []string{"from=1h&to=2h", "step=90s", "step=-1m", "step=x", "by=step", "agent=payments", "by=workflow&agent=payments", "by=agent&workflow=order", "from=x", "to=x", "from=72h&step=1m", "from=20h&to=19h&step=1m&min_offset=x", "from=70000h", "from=24h&step=30s"} {
 		problem(t, ask(t, s, http.MethodGet, "/api/v1/stats?"+bad, ""), http.StatusBadRequest)
+	}
+}
+
+// TestStatsFromIsKept: from is rounded down to a step. The stats of the whole first step are kept then, or the request is
+// refused. If the console chooses the step, it chooses one whose stats are kept.
+func TestStatsFromIsKept(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 30, 0, time.UTC)
+	kept := func(q projections.StatsQuery) bool { // at the level that answers it: the coarsest one
+		for i := len(projections.StatsLevels) - 1; i >= 0; i-- {
+			if level := projections.StatsLevels[i]; q.Step%level.Step == 0 {
+				return !q.From.Before(now.Add(-level.Kept).Truncate(level.Step))
+			}
+		}
+		return false
+	}
+	for _, c := range []struct {
+		from, to string
+		step     time.Duration
+		refused  bool
+	}{
+		{"23h", "", 1438 * time.Minute, true}, // it would begin 46 h ago
+		{"23h", "", time.Hour, false},
+		{"24h", "23h", time.Minute, false},
+		{"24h", "21h", 7 * time.Minute, true},
+		{"24h", "23h", 0, false},
+		{"24h", "21h", 0, false}, // not 5m
+		{"168h", "160h", 0, false},
+		{"744h", "700h", 0, false},
+		{"167h", "", 50 * time.Minute, false},
+		{"168h", "", 1010 * time.Minute, true},
+		{"43000h", "", 0, false},
+		{"43919h", "", 4001 * 24 * time.Hour, true},
+	} {
+		q, err := statsQuery(&statsRequest{From: c.from, To: c.to, Step: statsStep(c.step)}, now)
+		if (err != nil) != c.refused || err == nil && !kept(q) {
+			t.Errorf("from %s to %s, step %s: from %s, step %s, %v", c.from, c.to, c.step, q.From.UTC(), q.Step, err)
+		}
 	}
 }
