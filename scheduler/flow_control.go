@@ -34,6 +34,8 @@ type Capacity struct {
 // flow is the flow control of a partition. It counts the requests that are outstanding at each agent, and queues the
 // steps that wait for a slot. It is derived from the tasks (update), so a restore rebuilds it, and a rollback can
 // recompute it. It reads no clock. A nil flow delays nothing, since no agent has a limit.
+//
+// A request to an agent without a limit is unslotted: it takes no slot and waits in no queue.
 type flow struct {
 	capacity   Capacity
 	number     int // of the partition
@@ -121,8 +123,8 @@ func (f *flow) freeSlots(a *agentFlow) int {
 
 // timerIsNear reports whether the recovery of lastTimedOut is due within probePause and belongs to another task.
 func (a *agentFlow) timerIsNear(now time.Time, task string) bool {
-	p := a.lastTimedOut
-	return p != nil && p.state == runBackingOff && p.task != task && !p.due.After(now.Add(probePause))
+	run := a.lastTimedOut
+	return run != nil && run.state == runBackingOff && run.task != task && !run.due.After(now.Add(probePause))
 }
 
 // isProbing reports whether a probe is outstanding.
@@ -147,8 +149,8 @@ func (f *flow) Free(agent, task string, now time.Time) int {
 
 // Waits implements Slots.
 func (f *flow) Waits(t *events.Task, step int, k events.Kind) bool {
-	p := f.runs[nameOf(t, step, k)]
-	return p != nil && p.state == runQueued
+	run := f.runs[nameOf(t, step, k)]
+	return run != nil && run.state == runQueued
 }
 
 // nextToStart returns the queued run to start now, or nil. If runs stay queued, another input will come, because a
@@ -176,8 +178,8 @@ func (f *flow) recordReply(agent string, at time.Time) {
 	if f == nil || f.agent(agent) == nil {
 		return
 	}
-	v := f.health.modify(agent)
-	v.lastReply, v.timedOut = at, nil
+	record := f.health.modify(agent)
+	record.lastReply, record.timedOut = at, nil
 }
 
 // observe updates what is known about an agent by an event of a decision. It must be called before update. written is
@@ -185,8 +187,8 @@ func (f *flow) recordReply(agent string, at time.Time) {
 func (f *flow) observe(t *events.Task, e *events.Event, written time.Time) {
 	switch a := e.Fact.About(); a.Phase {
 	case events.PhaseExpired:
-		if p := f.running(t, a.Step, a.Kind, a.Attempt); p != nil {
-			f.recordTimeout(p, e.At)
+		if run := f.running(t, a.Step, a.Kind, a.Attempt); run != nil {
+			f.recordTimeout(run, e.At)
 		}
 	case events.PhaseReplied:
 		f.recordAnswer(f.running(t, a.Step, a.Kind, a.Attempt), written, e.At)
@@ -195,34 +197,34 @@ func (f *flow) observe(t *events.Task, e *events.Event, written time.Time) {
 }
 
 // recordAnswer records that an attempt was answered.
-func (f *flow) recordAnswer(p *agentRun, written, at time.Time) {
-	if p == nil || f.agents[p.agent].capacity > 0 {
+func (f *flow) recordAnswer(run *agentRun, written, at time.Time) {
+	if run == nil || f.agents[run.agent].capacity > 0 {
 		return
 	}
-	v, a := f.health.modify(p.agent), f.agents[p.agent]
+	record, a := f.health.modify(run.agent), f.agents[run.agent]
 	// In slow start the partition's own numbers suffice, and they are cheaper.
-	got := congestion.Answer{Started: p.began, Written: written, Within: p.within, Waiting: len(a.queue) > 0, Outstanding: a.outstanding}
-	if v.Limited() || v.Unused(at) {
-		got.Waiting, got.Outstanding = f.health.hasWaiting(p.agent), f.health.outstanding(p.agent)
+	got := congestion.Answer{Started: run.began, Written: written, Within: run.within, Waiting: len(a.queue) > 0, Outstanding: a.outstanding}
+	if record.Limited() || record.Unused(at) {
+		got.Waiting, got.Outstanding = f.health.hasWaiting(run.agent), f.health.outstanding(run.agent)
 	}
-	v.Answered(got, at)
+	record.Answered(got, at)
 }
 
 // recordTimeout records that an attempt timed out. It resets the window of an agent that becomes silent, and shrinks
 // the window of an overloaded one. An attempt that had less than complete_within, because the task's own deadline was
 // earlier, doesn't show an overload.
-func (f *flow) recordTimeout(p *agentRun, at time.Time) {
-	v := f.health.modify(p.agent)
-	silent := v.isSilent()
-	v.recordTimeout(p.task, p.first)
-	if f.agents[p.agent].capacity > 0 {
+func (f *flow) recordTimeout(run *agentRun, at time.Time) {
+	record := f.health.modify(run.agent)
+	silent := record.isSilent()
+	record.recordTimeout(run.task, run.first)
+	if f.agents[run.agent].capacity > 0 {
 		return
 	}
-	switch overloaded := p.due.Sub(p.began) >= p.within && v.TimedOut(p.began, at, p.within); {
-	case v.isSilent() && !silent:
-		v.Reset(at)
+	switch overloaded := run.due.Sub(run.began) >= run.within && record.TimedOut(run.began, at, run.within); {
+	case record.isSilent() && !silent:
+		record.Reset(at)
 	case overloaded:
-		v.Shrink(at, len(f.health.flows))
+		record.Shrink(at, len(f.health.flows))
 	}
 }
 
@@ -232,8 +234,8 @@ func (f *flow) running(t *events.Task, step string, k events.Kind, attempt int) 
 	if !ok {
 		return nil
 	}
-	if p := f.runs[nameOf(t, i, k)]; p != nil && p.state == runOutstanding && p.attempt == attempt {
-		return p
+	if run := f.runs[nameOf(t, i, k)]; run != nil && run.state == runOutstanding && run.attempt == attempt {
+		return run
 	}
 	return nil
 }
@@ -260,7 +262,7 @@ func (f *flow) update(t *events.Task, es []*events.Event, now time.Time) {
 			return
 		}
 	}
-	further := false
+	cascades := false
 	for _, e := range es {
 		s, _ := e.Slot()
 		i, ok := t.Plan.Step(s.Step)
@@ -268,26 +270,26 @@ func (f *flow) update(t *events.Task, es []*events.Event, now time.Time) {
 			continue
 		}
 		f.setRun(t, i, s.Kind, now, false)
-		further = isDone(t.Steps[i].State) && f.updateDependents(t, i, now) || further
+		cascades = isDone(t.Steps[i].State) && f.updateDependents(t, i, now) || cascades
 	}
-	if further {
+	if cascades {
 		f.updatePending(t, now)
 	}
 }
 
-// updateDependents updates the steps that need a done step. further reports that one of them is done already (skipped
+// updateDependents updates the steps that need a done step. cascades reports that one of them is done already (skipped
 // or released), so its own dependents may start, too.
-func (f *flow) updateDependents(t *events.Task, i int, now time.Time) (further bool) {
+func (f *flow) updateDependents(t *events.Task, i int, now time.Time) (cascades bool) {
 	for j := range t.Steps {
 		state := t.Steps[j].State
 		if state != events.StepPending && !isDone(state) || !slices.Contains(t.Plan.Steps[j].Needs, i) {
 			continue
 		}
-		if further = further || isDone(state); state == events.StepPending {
+		if cascades = cascades || isDone(state); state == events.StepPending {
 			f.setRun(t, j, events.Do, now, false)
 		}
 	}
-	return further
+	return cascades
 }
 
 func (f *flow) updatePending(t *events.Task, now time.Time) {
@@ -301,12 +303,12 @@ func (f *flow) updatePending(t *events.Task, now time.Time) {
 // dropTask removes all runs of a task whose plan has changed: they are named by the indices of its steps.
 func (f *flow) dropTask(task string) {
 	for i := range runKinds * workflow.MaxSteps {
-		if p := f.runs[runName{task, i}]; p != nil {
-			f.removeRun(f.agents[p.agent], p)
+		if run := f.runs[runName{task, i}]; run != nil {
+			f.removeRun(f.agents[run.agent], run)
 		}
 	}
 	for _, a := range f.order {
-		if p := a.lastTimedOut; p != nil && p.task == task {
+		if run := a.lastTimedOut; run != nil && run.task == task {
 			a.lastTimedOut = nil
 		}
 	}
@@ -343,8 +345,8 @@ func (f *flow) unslotted(all []unslottedStep, t *events.Task, now time.Time) []u
 		if t.Steps[i].State != events.StepPending {
 			continue
 		}
-		p, is := agentRunOf(t, i, events.Do, now)
-		if is && p.state == runQueued && (f == nil || f.agent(p.agent) == nil) {
+		run, exists := agentRunOf(t, i, events.Do, now)
+		if exists && run.state == runQueued && (f == nil || f.agent(run.agent) == nil) {
 			all = append(all, unslottedStep{t.ID, i})
 		}
 	}
@@ -354,7 +356,7 @@ func (f *flow) unslotted(all []unslottedStep, t *events.Task, now time.Time) []u
 // addTask adds the runs of a new task.
 func (f *flow) addTask(t *events.Task, now time.Time) {
 	for i := range t.Plan.Steps {
-		if _, is := agentRunOf(t, i, events.Do, now); is {
+		if _, exists := agentRunOf(t, i, events.Do, now); exists {
 			f.setRun(t, i, events.Do, now, false)
 		}
 	}
@@ -367,7 +369,7 @@ func (f *flow) retryAsked(t *events.Task, of events.Slot, now time.Time) {
 	}
 }
 
-// setRun updates one run.
+// setRun derives one run from its task, and replaces the one that was derived before if it has changed.
 func (f *flow) setRun(t *events.Task, i int, k events.Kind, now time.Time, restored bool) {
 	if !t.Plan.StepKindOf(i, k).CallsAgent() {
 		return
@@ -379,108 +381,115 @@ func (f *flow) setRun(t *events.Task, i int, k events.Kind, now time.Time, resto
 	}
 	name := nameOf(t, i, k)
 	old := f.runs[name]
-	what, is := agentRunOf(t, i, k, now)
+	derived, exists := agentRunOf(t, i, k, now)
 	switch {
-	case old == nil && !is && a.lastTimedOut == nil:
+	case old == nil && !exists && a.lastTimedOut == nil:
 		return
-	case old != nil && is && old.equal(&what):
+	case old != nil && exists && old.equal(&derived):
 		return
 	}
-	var next *agentRun
-	if is {
-		next = what.clone()
+	var run *agentRun
+	if exists {
+		run = derived.clone()
 	}
 	if old != nil {
 		f.removeRun(a, old)
 	}
-	piloted := a.lastTimedOut != nil && a.lastTimedOut.runName == name
-	if next != nil && next.state == runBackingOff && (old != nil || piloted) {
-		a.lastTimedOut = next
-	} else if piloted {
+	a.updateLastTimedOut(name, run, old != nil)
+	if run != nil && run.state != runBackingOff {
+		if run.state == runOutstanding && !restored {
+			run.began = now
+		}
+		f.addRun(a, run, restored)
+	}
+}
+
+// updateLastTimedOut sets lastTimedOut to a run that backs off now, if it was outstanding or queued before (hadPlace) or
+// was the last one already. It clears lastTimedOut if that run no longer backs off. run is nil if the run has ended.
+func (a *agentFlow) updateLastTimedOut(name runName, run *agentRun, hadPlace bool) {
+	wasLast := a.lastTimedOut != nil && a.lastTimedOut.runName == name
+	switch {
+	case run != nil && run.state == runBackingOff && (hadPlace || wasLast):
+		a.lastTimedOut = run
+	case wasLast:
 		a.lastTimedOut = nil
 	}
-	if next != nil && next.state != runBackingOff {
-		if next.state == runOutstanding && !restored {
-			next.began = now
-		}
-		f.addRun(a, next, restored)
-	}
 }
 
-func (p *agentRun) equal(q *agentRun) bool {
-	return p.state == q.state && p.attempt == q.attempt && p.agent == q.agent && p.priorityTime.Equal(q.priorityTime) && p.due.Equal(q.due)
+func (r *agentRun) equal(q *agentRun) bool {
+	return r.state == q.state && r.attempt == q.attempt && r.agent == q.agent && r.priorityTime.Equal(q.priorityTime) && r.due.Equal(q.due)
 }
 
-func (f *flow) addRun(a *agentFlow, p *agentRun, restored bool) {
-	f.runs[p.runName] = p
-	switch p.state {
+func (f *flow) addRun(a *agentFlow, run *agentRun, restored bool) {
+	f.runs[run.runName] = run
+	switch run.state {
 	case runOutstanding:
 		a.outstanding++
-		if !restored && f.health.isSilent(p.agent) {
-			a.probe = p
+		if !restored && f.health.isSilent(run.agent) {
+			a.probe = run
 		}
 	case runQueued:
-		a.queue.add(p)
-		a.waiting[p.workflow]++
+		a.queue.add(run)
+		a.waiting[run.workflow]++
 		f.queued++
 	case runBackingOff, runRemoved: // take no place
 	}
 }
 
-func (f *flow) removeRun(a *agentFlow, p *agentRun) {
-	switch p.state {
+func (f *flow) removeRun(a *agentFlow, run *agentRun) {
+	switch run.state {
 	case runOutstanding:
 		a.outstanding--
 	case runQueued:
-		a.queue.remove(p)
-		decrement(a.waiting, p.workflow)
+		a.queue.remove(run)
+		decrement(a.waiting, run.workflow)
 		f.queued--
 	case runBackingOff, runRemoved: // had no place
 	}
-	p.state = runRemoved
-	delete(f.runs, p.runName)
+	run.state = runRemoved
+	delete(f.runs, run.runName)
 }
 
 // dropQueued removes a queued run that can't start after all.
-func (f *flow) dropQueued(p *agentRun) { f.removeRun(f.agents[p.agent], p) }
+func (f *flow) dropQueued(run *agentRun) { f.removeRun(f.agents[run.agent], run) }
 
-// agentRunOf derives a run from its task. is reports whether the run is outstanding, queued or backing off. It is
+// agentRunOf derives a run from its task. exists reports whether the run is outstanding, queued or backing off. It is
 // called far more often than a run changes, so it returns a value instead of allocating.
-func agentRunOf(t *events.Task, i int, k events.Kind, now time.Time) (p agentRun, is bool) {
+func agentRunOf(t *events.Task, i int, k events.Kind, now time.Time) (run agentRun, exists bool) {
 	if !t.Open() || !t.Plan.StepKindOf(i, k).CallsAgent() {
-		return p, false
+		return run, false
 	}
 	r := t.Run(i, k)
 	if r == nil {
-		return p, false
+		return run, false
 	}
-	p = agentRun{runName: nameOf(t, i, k), workflow: t.Workflow, step: i, kind: k, attempt: r.Attempt, failures: r.FailureCount,
+	run = agentRun{runName: nameOf(t, i, k), workflow: t.Workflow, step: i, kind: k, attempt: r.Attempt, failures: r.FailureCount,
 		first: r.StartedAt, within: t.Plan.AttemptsOf(i, k).CompleteWithin}
 	switch since := r.Timer.Due; {
 	case r.State == events.StepRunning:
-		p.state, p.due = runOutstanding, r.CompleteBy
-		p.began = r.CompleteBy.Add(-p.within)
+		run.state, run.due = runOutstanding, r.CompleteBy
+		run.began = r.CompleteBy.Add(-run.within)
 	case !canContinue(t, k):
-		return p, false
+		return run, false
 	case k == events.Do && t.Steps[i].IsChecking():
-		return p, false
+		return run, false
 	case r.State == events.StepPending && k == events.Do && ancestorsDone(t, i):
-		p.state, p.priorityTime = runQueued, priorityTimeOf(readySince(t, i), t.Priority)
+		run.state, run.priorityTime = runQueued, priorityTimeOf(readySince(t, i), t.Priority)
 	case r.State == events.StepWaiting && !since.After(now):
-		p.state, p.priorityTime = runQueued, priorityTimeOf(since, t.Priority)
+		run.state, run.priorityTime = runQueued, priorityTimeOf(since, t.Priority)
 	case r.State == events.StepWaiting || r.State == events.StepFailed && r.Timer.Armed():
-		p.state, p.due = runBackingOff, since
+		run.state, run.due = runBackingOff, since
 	default:
-		return p, false
+		return run, false
 	}
-	p.agent, _ = t.Plan.Agent(i, k)
-	return p, true
+	run.agent, _ = t.Plan.Agent(i, k)
+	return run, true
 }
 
 // Ready reports whether a run of a step could start an attempt at an instant if its agent had a free slot.
 func Ready(t *events.Task, i int, k events.Kind, now time.Time) bool {
-	p, is := agentRunOf(t, i, k, now)
-	return is && p.state == runQueued
+	run, exists := agentRunOf(t, i, k, now)
+	return exists && run.state == runQueued
 }
 
 // readySince returns when the last step that a step needs was done. That is the start of its wait.

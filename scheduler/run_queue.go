@@ -64,9 +64,9 @@ type agentRun struct {
 	index        int       // index in the queue
 }
 
-func (p *agentRun) clone() *agentRun {
-	q := *p
-	return &q
+func (r *agentRun) clone() *agentRun {
+	c := *r
+	return &c
 }
 
 // priorityTimeOf returns the instant since when a step waits, shifted by its priority. A higher priority counts as a
@@ -91,30 +91,30 @@ func (q queue) Swap(i, j int) {
 
 // Push implements heap.Interface.
 func (q *queue) Push(x any) {
-	p := x.(*agentRun)
-	p.index = len(*q)
-	*q = append(*q, p)
+	run := x.(*agentRun)
+	run.index = len(*q)
+	*q = append(*q, run)
 }
 
 // Pop implements heap.Interface.
 func (q *queue) Pop() any {
 	old := *q
 	last := len(old) - 1
-	p := old[last]
+	run := old[last]
 	old[last] = nil
 	*q = old[:last]
-	return p
+	return run
 }
 
-func (q *queue) add(p *agentRun)    { heap.Push(q, p) }
-func (q *queue) remove(p *agentRun) { heap.Remove(q, p.index) }
+func (q *queue) add(run *agentRun)    { heap.Push(q, run) }
+func (q *queue) remove(run *agentRun) { heap.Remove(q, run.index) }
 
 // bestProbe returns the run to probe a silent agent with: the one with the fewest failures.
 func (q queue) bestProbe() *agentRun {
 	best := q[0]
-	for _, p := range q[1:] {
-		if c := cmp.Compare(p.failures, best.failures); c < 0 || c == 0 && compareQueued(p, best) < 0 {
-			best = p
+	for _, run := range q[1:] {
+		if c := cmp.Compare(run.failures, best.failures); c < 0 || c == 0 && compareQueued(run, best) < 0 {
+			best = run
 		}
 	}
 	return best
