@@ -99,12 +99,12 @@ func (a attempt) afterPending(p *PendingError, now time.Time, leaving bool) (att
 	if leaving {
 		return a, decision{action: actAbandon}
 	}
-	n := a.failedReply(0)
-	n.action, n.until, n.wait = actWait, now.Add(p.After), waitPending
-	if n.until.After(a.req.CompleteBy) {
-		n.until = a.req.CompleteBy
+	next := a.failedReply(0)
+	next.action, next.until, next.wait = actWait, now.Add(p.After), waitPending
+	if next.until.After(a.req.CompleteBy) {
+		next.until = a.req.CompleteBy
 	}
-	return a, n
+	return a, next
 }
 
 // circuitOpen decides what follows if the downstream's circuit refuses calls at now, and for openFor
@@ -120,21 +120,21 @@ func (a attempt) circuitOpen(openFor time.Duration, downstream string, now time.
 	} else if a.tries > 0 && !a.mayHaveEffect {
 		later = 0 // it was called, so the attempt must count: see events.Run.Defers
 	}
-	n := a.waitOrFail(openFor, later, now)
-	if n.wait = waitCircuit; a.pending {
-		n.wait = waitPending // it isn't refused for lack of room: its work goes on
+	next := a.waitOrFail(openFor, later, now)
+	if next.wait = waitCircuit; a.pending {
+		next.wait = waitPending // it isn't refused for lack of room: its work goes on
 	}
-	return a, n
+	return a, next
 }
 
 // waitOrFail waits for d. If no call would fit in afterwards it fails at once, so that the next attempt
 // can be scheduled; the reply asks for it after later.
 func (a attempt) waitOrFail(d, later time.Duration, now time.Time) decision {
-	n := a.failedReply(later)
+	next := a.failedReply(later)
 	if left := a.req.CompleteBy.Sub(now); d <= left-tryDurationMin {
-		n.action, n.until = actWait, now.Add(d)
+		next.action, next.until = actWait, now.Add(d)
 	}
-	return n
+	return next
 }
 
 // backoff is the wait before another call. Its jitter is derived from the attempt's names and is

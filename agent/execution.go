@@ -40,20 +40,20 @@ type execution struct {
 
 // execute works on a request until its reply is acknowledged, its complete-by is over, or it is left to another
 // instance. It reports whether the request still has its slot.
-func (m *membership) execute(j job, loop *watchdog.Loop) (placed bool) {
-	t := execution{membership: m, job: j, loop: loop, clock: m.newClock(j.appended), attempt: attempt{retry: &m.cfg.Retry}, hasSlot: true}
-	t.attempt.req = &t.req
-	t.run()
-	t.endContext()
-	t.endProgress()
-	return t.hasSlot
+func (m *membership) execute(j job, loop *watchdog.Loop) (hasSlot bool) {
+	e := execution{membership: m, job: j, loop: loop, clock: m.newClock(j.appended), attempt: attempt{retry: &m.cfg.Retry}, hasSlot: true}
+	e.attempt.req = &e.req
+	e.run()
+	e.endContext()
+	e.endProgress()
+	return e.hasSlot
 }
 
-func (t *execution) run() {
-	m, j := t.membership, t.job
-	now := t.clock.startBroker
-	n := t.attempt.start(now)
-	if n.action == actDrop {
+func (e *execution) run() {
+	m, j := e.membership, e.job
+	now := e.clock.startBroker
+	next := e.attempt.start(now)
+	if next.action == actDrop {
 		m.cfg.Listener.Late(j.req, now.Sub(j.req.CompleteBy))
 		m.finish(j.at)
 		return
@@ -61,26 +61,26 @@ func (t *execution) run() {
 	m.cfg.Listener.Started(j.req)
 	var wake <-chan struct{}
 	for {
-		switch n.action {
+		switch next.action {
 		case actCall:
 			var overran <-chan result
-			if n, wake, overran = t.call(now); overran != nil {
+			if next, wake, overran = e.call(now); overran != nil {
 				m.cfg.Listener.Overran(j.req)
 				m.cfg.Listener.Dropped(j.req)
 				m.finish(j.at)
-				t.endProgress()
-				t.loop.End()
+				e.endProgress()
+				e.loop.End()
 				<-overran // its slot is used for as long as it runs
-				t.loop.Begin()
+				e.loop.Begin()
 				return
 			}
 		case actWait:
-			if n = t.waitForNextCall(n, wake); n.action == actCall {
-				now = t.clock.now()
+			if next = e.waitForNextCall(next, wake); next.action == actCall {
+				now = e.clock.now()
 			}
 		case actReply:
-			t.endProgress()
-			t.sendReply(n.reply)
+			e.endProgress()
+			e.sendReply(next.reply)
 			return
 		case actDrop:
 			m.cfg.Listener.Dropped(j.req)
@@ -92,7 +92,7 @@ func (t *execution) run() {
 		case actLeft:
 			return
 		default:
-			panic(fmt.Sprintf("agent: move %d of request %s", n.action, j.req.ID))
+			panic(fmt.Sprintf("agent: action %d of request %s", next.action, j.req.ID))
 		}
 	}
 }
@@ -130,60 +130,60 @@ func (c *clock) now() time.Time {
 	return at
 }
 
-// waitForNextCall parks the request, waits as n says, and decides what follows. For another call the request has a slot
-// again.
-func (t *execution) waitForNextCall(n decision, wake <-chan struct{}) decision {
-	if t.hasSlot = !t.park(n.wait); t.hasSlot {
-		return decision{action: actReply, reply: n.reply}
+// waitForNextCall parks the request, waits as next says, and decides what follows. For another call the request has a
+// slot again.
+func (e *execution) waitForNextCall(next decision, wake <-chan struct{}) decision {
+	if e.hasSlot = !e.park(next.wait); e.hasSlot {
+		return decision{action: actReply, reply: next.reply}
 	}
-	if then := t.waitParked(n, wake); then.action != actCall {
-		t.endParked(n.wait)
+	if then := e.waitParked(next, wake); then.action != actCall {
+		e.endParked(next.wait)
 		return then
 	}
-	if t.unparkUnwatched(n.wait, t.req.CompleteBy.Sub(t.clock.now())-tryDurationMin) {
-		if t.abandonIfLost(t.job) {
+	if e.unparkUnwatched(next.wait, e.req.CompleteBy.Sub(e.clock.now())-tryDurationMin) {
+		if e.abandonIfLost(e.job) {
 			return decision{action: actLeft}
 		}
-		return t.attempt.start(t.clock.now())
+		return e.attempt.start(e.clock.now())
 	}
-	if t.isDraining() {
+	if e.isDraining() {
 		return decision{action: actAbandon}
 	}
-	return decision{action: actReply, reply: n.reply}
+	return decision{action: actReply, reply: next.reply}
 }
 
-// waitParked waits as n says and decides what follows.
-func (t *execution) waitParked(n decision, wake <-chan struct{}) decision {
+// waitParked waits as next says and decides what follows.
+func (e *execution) waitParked(next decision, wake <-chan struct{}) decision {
 	switch {
-	case !t.waitUnwatched(n.until.Sub(t.clock.now()), wake):
+	case !e.waitUnwatched(next.until.Sub(e.clock.now()), wake):
 		return decision{action: actAbandon}
-	case t.abandonIfLost(t.job):
+	case e.abandonIfLost(e.job):
 		return decision{action: actLeft}
-	case t.silent():
+	case e.silent():
 		return decision{action: actDrop}
 	}
-	return t.attempt.start(t.clock.now())
+	return e.attempt.start(e.clock.now())
 }
 
 // waitUnwatched is waitOrLeave with the watchdog suspended.
-func (t *execution) waitUnwatched(d time.Duration, wake <-chan struct{}) bool {
-	t.loop.End()
-	defer t.loop.Begin()
-	return t.waitOrLeave(d, wake)
+func (e *execution) waitUnwatched(d time.Duration, wake <-chan struct{}) bool {
+	e.loop.End()
+	defer e.loop.Begin()
+	return e.waitOrLeave(d, wake)
 }
 
 // unparkUnwatched is unpark with the watchdog suspended.
-func (t *execution) unparkUnwatched(from waitReason, d time.Duration) bool {
-	t.loop.End()
-	defer t.loop.Begin()
-	t.hasSlot = t.unpark(from, d)
-	return t.hasSlot
+func (e *execution) unparkUnwatched(from waitReason, d time.Duration) bool {
+	e.loop.End()
+	defer e.loop.Begin()
+	e.hasSlot = e.unpark(from, d)
+	return e.hasSlot
 }
 
 // partitionLost reports whether the request's partition was reassigned.
-func (t *execution) partitionLost() bool {
-	h, ok := t.session.(PartitionHolder)
-	return ok && h.HeldContext(t.at.partition).Err() != nil
+func (e *execution) partitionLost() bool {
+	h, ok := e.session.(PartitionHolder)
+	return ok && h.HeldContext(e.at.partition).Err() != nil
 }
 
 // waitOrLeave waits for d or until wake is closed. False: the instance leaves the group.
@@ -209,98 +209,98 @@ func (m *membership) isDraining() bool {
 }
 
 // silent reports whether a silence has ended the attempt.
-func (t *execution) silent() bool { return t.progress != nil && t.progress.silent() }
+func (e *execution) silent() bool { return e.progress != nil && e.progress.silent() }
 
 // call asks the circuit and calls the handler once. After a silence it doesn't call, and ignores the result of the call
 // that was silent. If overran isn't nil, the handler had not returned at complete-by; overran receives its result.
 // wake, if not nil, is closed when the circuit changes.
-func (t *execution) call(now time.Time) (n decision, wake <-chan struct{}, overran <-chan result) {
-	if t.silent() {
+func (e *execution) call(now time.Time) (next decision, wake <-chan struct{}, overran <-chan result) {
+	if e.silent() {
 		return decision{action: actDrop}, nil, nil
 	}
-	a := t.attempt
-	if t.malformed != nil {
-		t.attempt, n = a.afterCall(result{fail: t.malformed}, now, false)
-		return n, nil, nil
+	a := e.attempt
+	if e.malformed != nil {
+		e.attempt, next = a.afterCall(result{fail: e.malformed}, now, false)
+		return next, nil, nil
 	}
-	t.loop.End()
-	name, fail := t.downstreamOf(*a.req)
-	t.loop.Begin()
+	e.loop.End()
+	name, fail := e.downstreamOf(*a.req)
+	e.loop.Begin()
 	if fail != nil {
-		t.attempt, n = a.afterCall(result{fail: fail}, now, false)
-		return n, nil, nil
+		e.attempt, next = a.afterCall(result{fail: fail}, now, false)
+		return next, nil, nil
 	}
-	k := t.circuits.forDownstream(name, a.req.Kind)
+	k := e.circuits.forDownstream(name, a.req.Kind)
 	verdict, openFor, changed := k.allow()
 	if verdict == nil {
-		t.attempt, n = a.circuitOpen(openFor, k.name, now)
-		return n, changed, nil
+		e.attempt, next = a.circuitOpen(openFor, k.name, now)
+		return next, changed, nil
 	}
-	left := min(a.req.CompleteBy.Sub(now), t.clock.timeLeft(a.req.CompleteBy)) // code since the clock was read took time too
-	t.beginContext(t.handling, left)
+	left := min(a.req.CompleteBy.Sub(now), e.clock.timeLeft(a.req.CompleteBy)) // code since the clock was read took time too
+	e.beginContext(e.handling, left)
 	returned, from := make(chan result, 1), time.Now()
-	go t.callHandler(t.callContext(), *a.req, returned)
-	t.loop.End()
-	r, ok := awaitResult(t.ctx, returned, from.Add(left))
-	t.progress.returned()
-	t.loop.Begin()
+	go e.callHandler(e.callContext(), *a.req, returned)
+	e.loop.End()
+	r, ok := awaitResult(e.ctx, returned, from.Add(left))
+	e.progress.returned()
+	e.loop.Begin()
 	if !ok {
 		verdict(k.classify(finishedCall{result: result{fail: &Failure{}}, took: left, left: left})) // a handler that hasn't returned counts as timed out
 		return decision{action: actDrop}, nil, returned
 	}
-	leaving := t.handling.Err() != nil
+	leaving := e.handling.Err() != nil
 	verdict(k.classify(finishedCall{result: r, took: time.Since(from), left: left, leaving: leaving}))
-	now = t.clock.now()
-	if t.silent() {
+	now = e.clock.now()
+	if e.silent() {
 		return decision{action: actDrop}, nil, nil
 	}
 	if r.pending != nil {
-		t.keepProgress(r.pending)
+		e.keepProgress(r.pending)
 	}
-	if t.attempt, n = a.afterCall(r, now, leaving); n.action == actWait && r.pending == nil {
-		t.cfg.Listener.Retried(*a.req, r.fail, t.attempt.tries, n.until.Sub(now))
+	if e.attempt, next = a.afterCall(r, now, leaving); next.action == actWait && r.pending == nil {
+		e.cfg.Listener.Retried(*a.req, r.fail, e.attempt.tries, next.until.Sub(now))
 	}
-	if n.action != actReply {
-		t.endContext()
+	if next.action != actReply {
+		e.endContext()
 	}
-	return n, nil, nil
+	return next, nil, nil
 }
 
 // callContext returns the context of a call of the handler. It is done with t.ctx, or after a silence.
-func (t *execution) callContext() context.Context {
-	ctx, cancel := t.ctx, context.CancelCauseFunc(nil)
-	if t.req.Heartbeat > 0 {
-		ctx, cancel = context.WithCancelCause(t.ctx) // it ends with t.ctx
+func (e *execution) callContext() context.Context {
+	ctx, cancel := e.ctx, context.CancelCauseFunc(nil)
+	if e.req.Heartbeat > 0 {
+		ctx, cancel = context.WithCancelCause(e.ctx) // it ends with e.ctx
 	}
-	if t.progress != nil {
-		t.progress.begin(cancel)
-		return &call{ctx, t.progress}
+	if e.progress != nil {
+		e.progress.begin(cancel)
+		return &call{ctx, e.progress}
 	}
-	p := &progress{membership: t.membership, req: t.req, clock: t.clock}
+	p := &progress{membership: e.membership, req: e.req, clock: e.clock}
 	p.first = call{ctx, p}
 	p.begin(cancel)
-	t.progress = p
+	e.progress = p
 	return &p.first
 }
 
 // keepProgress reports the value of a pending request. If the attempt is over, the handler learns it in its next call.
-func (t *execution) keepProgress(p *PendingError) { _ = t.progress.report(t.handling, p.Value) }
+func (e *execution) keepProgress(p *PendingError) { _ = e.progress.report(e.handling, p.Value) }
 
-func (t *execution) endProgress() {
-	if t.progress != nil {
-		t.progress.end()
+func (e *execution) endProgress() {
+	if e.progress != nil {
+		e.progress.end()
 	}
 }
 
 // beginContext replaces the execution's context by one that is done with its parent, or after left.
-func (t *execution) beginContext(parent context.Context, left time.Duration) {
-	t.endContext()
-	t.ctx, t.cancel = context.WithTimeout(parent, left)
+func (e *execution) beginContext(parent context.Context, left time.Duration) {
+	e.endContext()
+	e.ctx, e.cancel = context.WithTimeout(parent, left)
 }
 
-func (t *execution) endContext() {
-	if t.cancel != nil {
-		t.cancel()
+func (e *execution) endContext() {
+	if e.cancel != nil {
+		e.cancel()
 	}
 }
 
@@ -361,50 +361,50 @@ func (m *membership) callHandler(ctx context.Context, r Request, returned chan<-
 //   - A failure without effect only covers the calls of this instance. If a previous owner may have started the
 //     request, the effect is reported as unknown. A rejection is an answer of the service for the key, and
 //     covers those calls too.
-func (t *execution) sendReply(reply events.Reply) {
-	rec, large := t.replyRecord(&t.req, &reply), false
+func (e *execution) sendReply(reply events.Reply) {
+	rec, large := e.replyRecord(&e.req, &reply), false
 	for wait := sendWaitMin; ; wait = min(2*wait, sendWaitMax) {
-		left := t.req.CompleteBy.Sub(t.clock.now())
+		left := e.req.CompleteBy.Sub(e.clock.now())
 		if left <= 0 {
-			t.cfg.Listener.Dropped(t.req)
-			t.finish(t.at)
+			e.cfg.Listener.Dropped(e.req)
+			e.finish(e.at)
 			return
 		}
-		if reportsNoEffect(&reply) && t.abandonIfLost(t.job) {
+		if reportsNoEffect(&reply) && e.abandonIfLost(e.job) {
 			return
 		}
-		if reply.Effect == events.EffectNone && t.mayHaveStarted(t.at) {
+		if reply.Effect == events.EffectNone && e.mayHaveStarted(e.at) {
 			reply.Effect = events.EffectUnknown
-			rec = t.replyRecord(&t.req, &reply)
+			rec = e.replyRecord(&e.req, &reply)
 		}
-		err := t.send(rec, left, reportsNoEffect(&reply))
+		err := e.send(rec, left, reportsNoEffect(&reply))
 		if smaller, is := shrinkReply(&reply, err, large); is {
-			t.cfg.Listener.SendFailed(t.req, err)
-			reply, rec, large = smaller, t.replyRecord(&t.req, &smaller), true
+			e.cfg.Listener.SendFailed(e.req, err)
+			reply, rec, large = smaller, e.replyRecord(&e.req, &smaller), true
 			continue
 		} else if large && isTooLarge(err) {
-			t.cfg.Listener.SendFailed(t.req, err)
-			t.cfg.Listener.Dropped(t.req)
-			t.finish(t.at)
+			e.cfg.Listener.SendFailed(e.req, err)
+			e.cfg.Listener.Dropped(e.req)
+			e.finish(e.at)
 			return
 		}
 		if err == nil {
-			t.cfg.Listener.Finished(t.req, reply.Outcome, time.Since(t.clock.startLocal))
-			t.finish(t.at)
+			e.cfg.Listener.Finished(e.req, reply.Outcome, time.Since(e.clock.startLocal))
+			e.finish(e.at)
 			if reportsNoEffect(&reply) {
-				t.session.CommitSoon()
+				e.session.CommitSoon()
 			}
 			return
 		}
-		if errors.Is(t.ctx.Err(), context.Canceled) && t.sending.Err() == nil {
+		if errors.Is(e.ctx.Err(), context.Canceled) && e.sending.Err() == nil {
 			continue // the grace is over, which ends the call's context; replies may be sent until sending is done
 		}
-		if reportsNoEffect(&reply) && t.partitionLost() {
+		if reportsNoEffect(&reply) && e.partitionLost() {
 			continue
 		}
-		t.cfg.Listener.SendFailed(t.req, err)
-		if !t.waitToResendUnwatched(min(wait, t.req.CompleteBy.Sub(t.clock.now()))) {
-			t.abandon(t.job)
+		e.cfg.Listener.SendFailed(e.req, err)
+		if !e.waitToResendUnwatched(min(wait, e.req.CompleteBy.Sub(e.clock.now()))) {
+			e.abandon(e.job)
 			return
 		}
 	}
@@ -450,10 +450,10 @@ func shrinkReply(r *events.Reply, err error, already bool) (events.Reply, bool) 
 }
 
 // waitToResendUnwatched is waitToResend with the watchdog suspended.
-func (t *execution) waitToResendUnwatched(d time.Duration) bool {
-	t.loop.End()
-	defer t.loop.Begin()
-	return t.waitToResend(d)
+func (e *execution) waitToResendUnwatched(d time.Duration) bool {
+	e.loop.End()
+	defer e.loop.Begin()
+	return e.waitToResend(d)
 }
 
 // waitToResend waits for d before another send. False: sending is over.
@@ -470,30 +470,30 @@ func (m *membership) waitToResend(d time.Duration) bool {
 
 // send sends within left. It reuses the context of the call if that ends in time: a new one would cost as
 // much as the call. noEffect: the reply reports no effect.
-func (t *execution) send(rec events.Record, left time.Duration, noEffect bool) error {
-	if !t.contextEndsWithin(left) {
-		t.beginContext(t.sending, left)
+func (e *execution) send(rec events.Record, left time.Duration, noEffect bool) error {
+	if !e.contextEndsWithin(left) {
+		e.beginContext(e.sending, left)
 	}
-	t.loop.End()
+	e.loop.End()
 	var err error
-	if h, ok := t.session.(PartitionHolder); ok && noEffect {
-		err = h.SendAsOwner(t.ctx, t.at.partition, t.at.offset, rec)
+	if h, ok := e.session.(PartitionHolder); ok && noEffect {
+		err = h.SendAsOwner(e.ctx, e.at.partition, e.at.offset, rec)
 	} else {
-		err = t.session.Send(t.ctx, rec)
+		err = e.session.Send(e.ctx, rec)
 	}
-	t.loop.Begin()
+	e.loop.Begin()
 	if err != nil {
-		return fmt.Errorf("agent: send a reply: %w", errors.Join(err, t.ctx.Err()))
+		return fmt.Errorf("agent: send a reply: %w", errors.Join(err, e.ctx.Err()))
 	}
 	return nil
 }
 
 // contextEndsWithin reports whether the execution's context is not done and will be after left, or before. Its
 // deadline may be later than that, because the clock was corrected since the call began.
-func (t *execution) contextEndsWithin(left time.Duration) bool {
-	if t.ctx == nil || t.ctx.Err() != nil {
+func (e *execution) contextEndsWithin(left time.Duration) bool {
+	if e.ctx == nil || e.ctx.Err() != nil {
 		return false
 	}
-	by, ok := t.ctx.Deadline()
+	by, ok := e.ctx.Deadline()
 	return ok && time.Until(by) <= left+clockResolution
 }

@@ -124,8 +124,8 @@ func (m *membership) runWorker(j job) {
 	defer m.cfg.Liveness.removeWorker(loop)
 	for ok := true; ok; {
 		loop.Begin()
-		placed := m.abandonIfLost(j) || m.execute(j, loop)
-		if placed {
+		hasSlot := m.abandonIfLost(j) || m.execute(j, loop)
+		if hasSlot {
 			j, ok = m.nextJob(loop)
 		} else {
 			ok = false

@@ -552,7 +552,7 @@ var readerMutations = []mutation{
 	{name: "late-reply-is-not-sent", pkg: "agent", fail: []string{"TestUnacknowledgedReplyIsSentAgainUntilItsTimeIsOver"}, edits: []edit{
 		{"agent.execution.sendReply", `left <= 0`, `left <= -time.Hour`},
 		{"agent.execution.send", `sending, left`, `sending, left+time.Hour`},
-		{"agent.execution.sendReply", `min(wait, t.req.CompleteBy.Sub(t.clock.now()))`, `wait`},
+		{"agent.execution.sendReply", `min(wait, e.req.CompleteBy.Sub(e.clock.now()))`, `wait`},
 	}},
 	one("context-outlives-its-call", "agent.execution.call",
 		`action != actReply`, `action > actAbandon`,
