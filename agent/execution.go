@@ -140,7 +140,8 @@ func (e *execution) waitForNextCall(next decision, wake <-chan struct{}) decisio
 		e.endParked(next.wait)
 		return then
 	}
-	if e.unparkUnwatched(next.wait, e.req.CompleteBy.Sub(e.clock.now())-tryDurationMin) {
+	slotWait := e.req.CompleteBy.Sub(e.clock.now()) - tryDurationMin
+	if e.hasSlot = e.unwatched(func() bool { return e.unpark(next.wait, slotWait) }); e.hasSlot {
 		if e.abandonIfLost(e.job) {
 			return decision{action: actLeft}
 		}
@@ -154,8 +155,9 @@ func (e *execution) waitForNextCall(next decision, wake <-chan struct{}) decisio
 
 // waitParked waits as next says and decides what follows.
 func (e *execution) waitParked(next decision, wake <-chan struct{}) decision {
+	d := next.until.Sub(e.clock.now())
 	switch {
-	case !e.waitUnwatched(next.until.Sub(e.clock.now()), wake):
+	case !e.unwatched(func() bool { return e.waitOrLeave(d, wake) }):
 		return decision{action: actAbandon}
 	case e.abandonIfLost(e.job):
 		return decision{action: actLeft}
@@ -165,19 +167,11 @@ func (e *execution) waitParked(next decision, wake <-chan struct{}) decision {
 	return e.attempt.start(e.clock.now())
 }
 
-// waitUnwatched is waitOrLeave with the watchdog suspended.
-func (e *execution) waitUnwatched(d time.Duration, wake <-chan struct{}) bool {
+// unwatched waits with the watchdog suspended, and returns what wait returns.
+func (e *execution) unwatched(wait func() bool) bool {
 	e.loop.End()
 	defer e.loop.Begin()
-	return e.waitOrLeave(d, wake)
-}
-
-// unparkUnwatched is unpark with the watchdog suspended.
-func (e *execution) unparkUnwatched(from waitReason, d time.Duration) bool {
-	e.loop.End()
-	defer e.loop.Begin()
-	e.hasSlot = e.unpark(from, d)
-	return e.hasSlot
+	return wait()
 }
 
 // partitionLost reports whether the request's partition was reassigned.
@@ -403,7 +397,8 @@ func (e *execution) sendReply(reply events.Reply) {
 			continue
 		}
 		e.cfg.Listener.SendFailed(e.req, err)
-		if !e.waitToResendUnwatched(min(wait, e.req.CompleteBy.Sub(e.clock.now()))) {
+		resendWait := min(wait, e.req.CompleteBy.Sub(e.clock.now()))
+		if !e.unwatched(func() bool { return e.waitToResend(resendWait) }) {
 			e.abandon(e.job)
 			return
 		}
@@ -447,13 +442,6 @@ func shrinkReply(r *events.Reply, err error, already bool) (events.Reply, bool) 
 	was := r.Failure()
 	smaller.Body = (&Failure{Code: was.Code, Message: fmt.Sprintf("%s (shortened: %v)", truncate(was.Message, shortenedMessageMax), large)}).errorObject()
 	return smaller, true
-}
-
-// waitToResendUnwatched is waitToResend with the watchdog suspended.
-func (e *execution) waitToResendUnwatched(d time.Duration) bool {
-	e.loop.End()
-	defer e.loop.Begin()
-	return e.waitToResend(d)
 }
 
 // waitToResend waits for d before another send. False: sending is over.
