@@ -36,6 +36,10 @@ type execution struct {
 	// ctx is that of the last call, and then of its reply.
 	ctx    context.Context
 	cancel context.CancelFunc
+	// circuitChanged is closed when the circuit that refused the last call changes; nil: none refused it.
+	circuitChanged <-chan struct{}
+	// overran receives the result of a call that hadn't returned at complete-by; nil: each call has returned.
+	overran <-chan result
 }
 
 // execute works on a request until its reply is acknowledged, its complete-by is over, or it is left to another
@@ -59,23 +63,12 @@ func (e *execution) run() {
 		return
 	}
 	m.cfg.Listener.Started(j.req)
-	var wake <-chan struct{}
 	for {
 		switch next.action {
 		case actCall:
-			var overran <-chan result
-			if next, wake, overran = e.call(now); overran != nil {
-				m.cfg.Listener.Overran(j.req)
-				m.cfg.Listener.Dropped(j.req)
-				m.finish(j.at)
-				e.endProgress()
-				e.loop.End()
-				<-overran // its slot is used for as long as it runs
-				e.loop.Begin()
-				return
-			}
+			next = e.call(now)
 		case actWait:
-			if next = e.waitForNextCall(next, wake); next.action == actCall {
+			if next = e.waitForNextCall(next); next.action == actCall {
 				now = e.clock.now()
 			}
 		case actReply:
@@ -83,8 +76,7 @@ func (e *execution) run() {
 			e.sendReply(next.reply)
 			return
 		case actDrop:
-			m.cfg.Listener.Dropped(j.req)
-			m.finish(j.at)
+			e.drop()
 			return
 		case actAbandon:
 			m.abandon(j)
@@ -95,6 +87,22 @@ func (e *execution) run() {
 			panic(fmt.Sprintf("agent: action %d of request %s", next.action, j.req.ID))
 		}
 	}
+}
+
+// drop finishes the request without a reply. A call that overran uses its slot for as long as it runs.
+func (e *execution) drop() {
+	if e.overran != nil {
+		e.cfg.Listener.Overran(e.req)
+	}
+	e.cfg.Listener.Dropped(e.req)
+	e.finish(e.at)
+	if e.overran == nil {
+		return
+	}
+	e.endProgress()
+	e.loop.End()
+	<-e.overran
+	e.loop.Begin()
 }
 
 // clock is the brokers' time for one request. It follows the corrected clock, with two lower bounds:
@@ -132,11 +140,11 @@ func (c *clock) now() time.Time {
 
 // waitForNextCall parks the request, waits as next says, and decides what follows. For another call the request has a
 // slot again.
-func (e *execution) waitForNextCall(next decision, wake <-chan struct{}) decision {
+func (e *execution) waitForNextCall(next decision) decision {
 	if e.hasSlot = !e.park(next.wait); e.hasSlot {
 		return decision{action: actReply, reply: next.reply}
 	}
-	if then := e.waitParked(next, wake); then.action != actCall {
+	if then := e.waitParked(next); then.action != actCall {
 		e.endParked(next.wait)
 		return then
 	}
@@ -154,10 +162,10 @@ func (e *execution) waitForNextCall(next decision, wake <-chan struct{}) decisio
 }
 
 // waitParked waits as next says and decides what follows.
-func (e *execution) waitParked(next decision, wake <-chan struct{}) decision {
+func (e *execution) waitParked(next decision) decision {
 	d := next.until.Sub(e.clock.now())
 	switch {
-	case !e.unwatched(func() bool { return e.waitOrLeave(d, wake) }):
+	case !e.unwatched(func() bool { return e.waitOrLeave(d, e.circuitChanged) }):
 		return decision{action: actAbandon}
 	case e.abandonIfLost(e.job):
 		return decision{action: actLeft}
@@ -206,29 +214,30 @@ func (m *membership) isDraining() bool {
 func (e *execution) silent() bool { return e.progress != nil && e.progress.silent() }
 
 // call asks the circuit and calls the handler once. After a silence it doesn't call, and ignores the result of the call
-// that was silent. If overran isn't nil, the handler had not returned at complete-by; overran receives its result.
-// wake, if not nil, is closed when the circuit changes.
-func (e *execution) call(now time.Time) (next decision, wake <-chan struct{}, overran <-chan result) {
+// that was silent. It sets circuitChanged and overran.
+func (e *execution) call(now time.Time) (next decision) {
+	e.circuitChanged = nil
 	if e.silent() {
-		return decision{action: actDrop}, nil, nil
+		return decision{action: actDrop}
 	}
 	a := e.attempt
 	if e.malformed != nil {
 		e.attempt, next = a.afterCall(result{fail: e.malformed}, now, false)
-		return next, nil, nil
+		return next
 	}
 	e.loop.End()
 	name, fail := e.downstreamOf(*a.req)
 	e.loop.Begin()
 	if fail != nil {
 		e.attempt, next = a.afterCall(result{fail: fail}, now, false)
-		return next, nil, nil
+		return next
 	}
 	k := e.circuits.forDownstream(name, a.req.Kind)
 	verdict, openFor, changed := k.allow()
 	if verdict == nil {
 		e.attempt, next = a.circuitOpen(openFor, k.name, now)
-		return next, changed, nil
+		e.circuitChanged = changed
+		return next
 	}
 	left := min(a.req.CompleteBy.Sub(now), e.clock.timeLeft(a.req.CompleteBy)) // code since the clock was read took time too
 	e.beginContext(e.handling, left)
@@ -240,13 +249,14 @@ func (e *execution) call(now time.Time) (next decision, wake <-chan struct{}, ov
 	e.loop.Begin()
 	if !ok {
 		verdict(k.classify(finishedCall{result: result{fail: &Failure{}}, took: left, left: left})) // a handler that hasn't returned counts as timed out
-		return decision{action: actDrop}, nil, returned
+		e.overran = returned
+		return decision{action: actDrop}
 	}
 	leaving := e.handling.Err() != nil
 	verdict(k.classify(finishedCall{result: r, took: time.Since(from), left: left, leaving: leaving}))
 	now = e.clock.now()
 	if e.silent() {
-		return decision{action: actDrop}, nil, nil
+		return decision{action: actDrop}
 	}
 	if r.pending != nil {
 		e.keepProgress(r.pending)
@@ -257,10 +267,10 @@ func (e *execution) call(now time.Time) (next decision, wake <-chan struct{}, ov
 	if next.action != actReply {
 		e.endContext()
 	}
-	return next, nil, nil
+	return next
 }
 
-// callContext returns the context of a call of the handler. It is done with t.ctx, or after a silence.
+// callContext returns the context of a call of the handler. It is done with e.ctx, or after a silence.
 func (e *execution) callContext() context.Context {
 	ctx, cancel := e.ctx, context.CancelCauseFunc(nil)
 	if e.req.Heartbeat > 0 {
