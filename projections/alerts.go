@@ -101,18 +101,27 @@ func cutAlertKey(key []byte) (int64, error) {
 	return int64(math.MaxInt64 - binary.BigEndian.Uint64(key[prefixBytes:])), nil
 }
 
-// encodeAlert returns the stored form of an alert: eight bytes with the instant of its hold in Unix ms, then JSON.
+// alertHeadBytes is the length of what precedes the JSON of a stored alert: the instants of its hold and of its end (0: it
+// is open), in Unix ms.
+const alertHeadBytes = 16
+
+// encodeAlert returns the stored form of an alert.
 func encodeAlert(a *Alert) []byte {
-	return append(binary.BigEndian.AppendUint64(nil, uint64(a.At.UnixMilli())), mustMarshal(a)...)
+	ended := int64(0)
+	if !a.Open() {
+		ended = a.EndedAt.UnixMilli()
+	}
+	head := binary.BigEndian.AppendUint64(nil, uint64(a.At.UnixMilli()))
+	return append(binary.BigEndian.AppendUint64(head, uint64(ended)), mustMarshal(a)...)
 }
 
 var errNoAlert = errors.New("not an alert")
 
 func decodeAlert(data []byte) (a Alert, err error) {
-	if len(data) < 8 {
+	if len(data) < alertHeadBytes {
 		return a, errNoAlert
 	}
-	return a, json.Unmarshal(data[8:], &a)
+	return a, json.Unmarshal(data[alertHeadBytes:], &a)
 }
 
 // saveHolds writes the alerts of a row. It appends the offsets of ended ones to past.
@@ -198,8 +207,8 @@ func (t *Timelines) prune(b batch, added []int64) {
 
 // AlertQuery selects alerts.
 type AlertQuery struct {
-	OpenSince time.Time // open alerts since; zero: all
-	PastSince time.Time // alerts that ended since; zero: all
+	OpenSince time.Time // open alerts of holds that began since; zero: all
+	PastSince time.Time // alerts that ended since, whenever the hold began; zero: all
 	OpenOnly  bool
 	Limit     int
 	After     *AlertPlace // alerts after this place in the list; nil: from the newest on
@@ -267,7 +276,7 @@ func (l *AlertList) cut(limit int) {
 
 // alerts adds the alerts of one kind, the newest first.
 func (r reader) alerts(kind byte, since time.Time, q *AlertQuery, l *AlertList) {
-	scan := alertScan{q: q, list: l, partition: r.keys.partition, least: math.MinInt64, passing: q.After != nil}
+	scan := alertScan{q: q, list: l, partition: r.keys.partition, past: kind == kindPast, least: math.MinInt64, passing: q.After != nil}
 	if !since.IsZero() {
 		scan.least = ceilMillis(since)
 	}
@@ -294,6 +303,7 @@ type alertScan struct {
 	q         *AlertQuery
 	list      *AlertList
 	partition int32
+	past      bool  // least is about the end of an alert, else about the begin of its hold
 	least     int64 // Unix ms; older alerts are left out
 	passing   bool  // the scan hasn't passed After yet
 	n         int   // alerts counted
@@ -305,19 +315,22 @@ func (a *alertScan) onlyCounts() bool {
 	return a.n >= a.q.Limit && !a.passing && a.least == math.MinInt64
 }
 
-// take handles the next alert. over reports that it is too old. So are all after it, since instants in a partition
-// never decrease.
+// take handles the next alert. over reports that it is too old, and so are all after it: those of open alerts are in the
+// order of their holds, and instants in a partition never decrease. An earlier hold can have a later end.
 func (a *alertScan) take(key, data []byte) (over bool, err error) {
-	if len(data) < 8 {
+	if len(data) < alertHeadBytes {
 		return false, errNoAlert
 	}
-	at := int64(binary.BigEndian.Uint64(data))
+	at, ended := int64(binary.BigEndian.Uint64(data)), int64(binary.BigEndian.Uint64(data[8:]))
 	if a.passing {
 		if a.passing, err = a.q.isBefore(a.partition, key, at); a.passing || err != nil {
 			return false, err
 		}
 	}
-	if at < a.least {
+	switch {
+	case a.past && ended < a.least:
+		return false, nil
+	case !a.past && at < a.least:
 		return true, nil
 	}
 	if a.n++; a.n > a.q.Limit {

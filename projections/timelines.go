@@ -34,7 +34,7 @@ type Place struct {
 
 // timelinesFormat is the format of what a partition's index holds. An index of another format is emptied when it is
 // opened, and is read again from the log: an older one lacks what later builds count.
-const timelinesFormat = 8
+const timelinesFormat = 9
 
 // Timelines opens the timelines of a partition.
 func (s *Store) Timelines(p int32) (*Timelines, error) {

@@ -64,7 +64,7 @@ func alertBytes(v *consoleapi.Alert) int {
 }
 
 type alertsRequest struct {
-	Since string `query:"since" jsonschema:"A duration before now (10m), or an instant. Absent: open alerts of any age, and others of the last 24 hours."`
+	Since string `query:"since" jsonschema:"A duration before now (10m), or an instant. An alert that has ended counts by its end. Absent: open alerts of any age, and those that ended in the last 24 hours."`
 	noticesRequest
 	Open bool `query:"open" jsonschema:"true: only alerts of tasks that are still held."`
 	listRequest
