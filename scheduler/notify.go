@@ -73,11 +73,11 @@ type NotifierConfig struct {
 // stop responding at the same time delay others for at most sendWithin, once they use all of inFlightMax.
 func Notify(ctx context.Context, cfg NotifierConfig) error {
 	cfg.Listener = listener.Complete(cfg.Listener)
-	var refusals permissionFailures
+	var refused backoff.RefusedPeriod
 	for ctx.Err() == nil {
 		opened := time.Now()
 		if err := runNotifier(ctx, &cfg); err != nil && ctx.Err() == nil {
-			if isPermanent(err) || refusals.tooLong(err, opened, time.Now()) {
+			if isPermanent(err) || refused.Exceeded(isRefused(err), opened, time.Now()) {
 				return err
 			}
 			cfg.Listener.WorkerFailed(cfg.Source, err)

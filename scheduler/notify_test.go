@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/backoff"
 )
 
 // outbox buffers a limited number of records. One goroutine reports their results, as in a Kafka client. If that
@@ -504,9 +505,9 @@ func TestNotifierEndsAfterPermanentErrors(t *testing.T) {
 	for _, c := range []struct {
 		err    error
 		within time.Duration
-	}{{&pastEnd{}, time.Second}, {notPermitted{errors.New("denied")}, notPermittedMax + 5*time.Second}} {
+	}{{&pastEnd{}, time.Second}, {notPermitted{errors.New("denied")}, backoff.RefusedMax + 5*time.Second}} {
 		relaying(t, 64, func(p *post) {
-			if c.within < notPermittedMax {
+			if c.within < backoff.RefusedMax {
 				p.in.fail = c.err
 			} else {
 				p.cfg.Open = func(context.Context) (Notifications, error) { return nil, c.err }

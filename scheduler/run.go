@@ -28,7 +28,6 @@ const (
 	unwritableFor      = 5 * time.Second // for an agent whose topic refuses writes
 	reopenWaitMin      = 100 * time.Millisecond
 	reopenWaitMax      = 5 * time.Second
-	notPermittedMax    = time.Minute // a worker gives up if it isn't authorized for this long
 )
 
 // Config is what a scheduler process needs.
@@ -97,14 +96,14 @@ func WorkerOwner(process string, number int) string { return process + "/" + str
 func (c *Config) runWorker(ctx context.Context, number int, requests *requestTopics) error {
 	owner := WorkerOwner(c.Owner, number)
 	wait := reopenWaitMin
-	var refusals permissionFailures
+	var refused backoff.RefusedPeriod
 	for ctx.Err() == nil {
 		start := time.Now()
 		err := c.runClient(ctx, owner, number, requests)
 		if err == nil || ctx.Err() != nil {
 			return nil
 		}
-		if isPermanent(err) || refusals.tooLong(err, start, time.Now()) {
+		if isPermanent(err) || refused.Exceeded(isRefused(err), start, time.Now()) {
 			return err
 		}
 		c.Listener.WorkerFailed(owner, err)
@@ -117,21 +116,10 @@ func (c *Config) runWorker(ctx context.Context, number int, requests *requestTop
 	return nil
 }
 
-// permissionFailures tracks consecutive clients of a worker that failed because they aren't authorized.
-type permissionFailures struct{ since time.Time }
-
-// tooLong records the error of a client that was opened at an instant. It reports whether authorization has been
-// refused for notPermittedMax. The first refusal isn't final, since credentials and ACLs may be changed.
-func (r *permissionFailures) tooLong(err error, opened, now time.Time) bool {
+// isRefused reports whether the cluster doesn't permit what the client needs.
+func isRefused(err error) bool {
 	var refused interface{ Refused() bool }
-	if !errors.As(err, &refused) || !refused.Refused() {
-		r.since = time.Time{}
-		return false
-	}
-	if r.since.IsZero() || now.Sub(opened) > notPermittedMax { // the client was authorized for a while
-		r.since = now
-	}
-	return now.Sub(r.since) > notPermittedMax
+	return errors.As(err, &refused) && refused.Refused()
 }
 
 // runClient runs a worker with one client.

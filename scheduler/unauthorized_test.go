@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/waybill-run/waybill/internal/backoff"
 )
 
 type notPermitted struct{ error }
@@ -16,11 +18,11 @@ func (notPermitted) Refused() bool { return true }
 func TestUnauthorizedWorkerEndsAfterALimit(t *testing.T) {
 	denied := fmt.Errorf("open worker: %w", notPermitted{errors.New("SASL_AUTHENTICATION_FAILED")})
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	var r permissionFailures
+	var refused backoff.RefusedPeriod
 	try := func(err error, lived time.Duration) bool {
 		opened := now
 		now = now.Add(lived + reopenWaitMax)
-		return r.tooLong(err, opened, now)
+		return refused.Exceeded(isRefused(err), opened, now)
 	}
 	for range 5 {
 		if try(denied, time.Second) {
@@ -31,7 +33,7 @@ func TestUnauthorizedWorkerEndsAfterALimit(t *testing.T) {
 		t.Fatal("what was permitted meanwhile counts")
 	}
 	for began := now; !try(denied, time.Second); {
-		if now.Sub(began) > 2*notPermittedMax {
+		if now.Sub(began) > 2*backoff.RefusedMax {
 			t.Fatal("it is tried for ever")
 		}
 	}

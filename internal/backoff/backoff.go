@@ -1,5 +1,5 @@
-// Package backoff has the waits between the tries of an operation that failed. The waits of steps and attempts, which
-// are decided from the log, are package events' (Attempts.Delay).
+// Package backoff has the waits between the tries of an operation that failed, and how long a refused one is tried. The
+// waits of steps and attempts, which are decided from the log, are package events' (Attempts.Delay).
 package backoff
 
 import (

@@ -263,13 +263,13 @@ const (
 	missingEventTries = 3
 )
 
-// runRestarting runs a role's loop and restarts it with new clients when it fails. It returns errors that no new
-// client can fix at once, refusals after refusedMax, and other errors after restartTriesMax. A store that is ahead of the log is emptied by
-// drop, and then restored.
+// runRestarting runs a role's loop and restarts it with new clients when it fails. It returns errors that no new client
+// can fix at once, refusals after backoff.RefusedMax, and other errors after restartTriesMax. A store that is ahead of the
+// log is emptied by drop, and then restored.
 func (n *Instance) runRestarting(ctx context.Context, role string, loop func(context.Context) error, drop func(p int32) error) error {
 	wait, tries := restartWaitMin, 0
 	var nothing missingEvents
-	var refused refusedPeriod
+	var refused backoff.RefusedPeriod
 	for {
 		start := time.Now()
 		err := loop(ctx)
@@ -283,7 +283,7 @@ func (n *Instance) runRestarting(ctx context.Context, role string, loop func(con
 		if !ahead {
 			p, ahead = nothing.persists(err)
 		}
-		if tries++; tries > restartTriesMax || refused.exceeded(kafka.IsRefused(err), start, time.Now()) || isPermanent(err) || !ahead && outOfRange(err) {
+		if tries++; tries > restartTriesMax || refused.Exceeded(kafka.IsRefused(err), start, time.Now()) || isPermanent(err) || !ahead && outOfRange(err) {
 			return fmt.Errorf("%s: %w", role, n.withRemedy(err))
 		}
 		if ahead {
@@ -299,25 +299,6 @@ func (n *Instance) runRestarting(ctx context.Context, role string, loop func(con
 		}
 		wait = min(2*wait, restartWaitMax)
 	}
-}
-
-// refusedMax is how long a role tries again while the cluster refuses its principal. Operators change credentials and ACLs
-// while processes run, so the first refusal doesn't end the process.
-const refusedMax = time.Minute
-
-// refusedPeriod is the time since which each of a role's clients was refused.
-type refusedPeriod struct{ since time.Time }
-
-// exceeded records whether a client that ran from start to now ended because it was refused. It reports whether clients have
-// been refused for refusedMax. A client that ran for longer was permitted for a while.
-func (r *refusedPeriod) exceeded(refused bool, start, now time.Time) bool {
-	switch {
-	case !refused:
-		r.since = time.Time{}
-	case r.since.IsZero(), now.Sub(start) > refusedMax:
-		r.since = now
-	}
-	return !r.since.IsZero() && now.Sub(r.since) > refusedMax
 }
 
 // missingEvents counts the readers that didn't find the last event of a store, by its place.

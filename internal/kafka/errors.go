@@ -8,6 +8,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-run/waybill/internal/backoff"
 )
 
 // What Kafka's errors mean is decided in this file. A member of a consumer group (a worker, a follower or an agent's
@@ -88,7 +90,7 @@ func IsTooLarge(err error) bool {
 // RefusedMax is how long a refused operation is retried. RefusedGap: if no refusal occurred for this long, the
 // operation was permitted meanwhile.
 const (
-	RefusedMax = time.Minute
+	RefusedMax = backoff.RefusedMax
 	RefusedGap = 30 * time.Second
 )
 
@@ -120,7 +122,8 @@ func (e *RefusedError) Refused() bool { return true }
 // IsRefused reports whether an error means that the cluster doesn't permit an operation.
 func IsRefused(err error) bool { return ClassOf(err) == ClassRefused }
 
-// ErrorEpisode measures how long a repeated error lasts.
+// ErrorEpisode measures how long a repeated error of one client lasts. backoff.RefusedPeriod measures the refusals of
+// several clients in a row.
 type ErrorEpisode struct{ since, last time.Time }
 
 // Observe records an error at now. It returns the time of the first error since the last pause that was longer than
