@@ -268,7 +268,7 @@ const (
 // log is emptied by drop, and then restored.
 func (n *Instance) runRestarting(ctx context.Context, role string, loop func(context.Context) error, drop func(p int32) error) error {
 	wait, tries := restartWaitMin, 0
-	var nothing missingEvents
+	missing := missingEvents{}
 	var refused backoff.RefusedPeriod
 	for {
 		start := time.Now()
@@ -281,9 +281,9 @@ func (n *Instance) runRestarting(ctx context.Context, role string, loop func(con
 		}
 		p, ahead := storeAheadOfLog(err)
 		if !ahead {
-			p, ahead = nothing.persists(err)
+			p, ahead = missing.count(err)
 		}
-		if tries++; tries > restartTriesMax || refused.Exceeded(kafka.IsRefused(err), start, time.Now()) || isPermanent(err) || !ahead && outOfRange(err) {
+		if tries++; tries > restartTriesMax || refused.Exceeded(kafka.IsRefused(err), start, time.Now()) || restartIsFutile(err) || !ahead && outOfRange(err) {
 			return fmt.Errorf("%s: %w", role, n.withRemedy(err))
 		}
 		if ahead {
@@ -309,19 +309,16 @@ type lastEvent struct {
 	offset    int64
 }
 
-// persists counts err, and reports whether the event of that partition counts as gone. A store that has advanced
-// meanwhile has another last event.
-func (n *missingEvents) persists(err error) (p int32, lasts bool) {
+// count counts err, and reports whether the event of that partition counts as gone. A store that has advanced meanwhile
+// has another last event.
+func (m missingEvents) count(err error) (p int32, gone bool) {
 	other, is := errors.AsType[*projections.LogMismatchError](err)
 	if !is {
 		return 0, false
 	}
-	if *n == nil {
-		*n = missingEvents{}
-	}
 	at := lastEvent{other.Partition, other.Offset}
-	(*n)[at]++
-	return at.partition, (*n)[at] >= missingEventTries
+	m[at]++
+	return at.partition, m[at] >= missingEventTries
 }
 
 // storeAheadOfLog reports whether a store reflects records that the log hasn't committed, and of which partition.
@@ -350,9 +347,9 @@ func (n *Instance) reportStoreDropped(role string, p int32, why error) {
 	n.log.Error("store of a partition is ahead of the log; it is dropped and restored from the log", "role", role, "partition", p, "why", why)
 }
 
-// isPermanent reports whether retrying can't help: brokers refuse a timeout, another process has the same instance
+// restartIsFutile reports whether new clients can't help: brokers refuse a timeout, another process has the same instance
 // name, or a role hangs.
-func isPermanent(err error) bool {
+func restartIsFutile(err error) bool {
 	_, refused := errors.AsType[*kafka.TimeoutError](err)
 	_, duplicate := errors.AsType[*groupmember.DuplicateInstanceError](err)
 	_, stalled := errors.AsType[*watchdog.StalledError](err)
