@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime"
 	"strconv"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -156,13 +155,6 @@ func (c *Config) runClient(ctx context.Context, owner string, number int, reques
 	return err
 }
 
-// stalledError ends the process. Otherwise a stalled worker would keep its partitions, since its client continues to
-// send heartbeats.
-type stalledError struct {
-	owner  string
-	waited time.Duration
-}
-
 // permanentError is an error that a new client can't fix. It ends the process.
 type permanentError interface {
 	error
@@ -177,43 +169,6 @@ func isPermanent(err error) bool {
 	}
 	var p permanentError
 	return !errors.As(err, &refused) && errors.As(err, &p) && p.Permanent()
-}
-
-func (e *stalledError) Error() string {
-	return fmt.Sprintf("worker %s has committed no transaction for %s while records wait; its client was closed so that its partitions are reassigned", e.owner, e.waited.Round(time.Second))
-}
-
-// endOnStall closes the client of a worker that stalls.
-func (c *Config) endOnStall(ctx context.Context, w *worker, cancel context.CancelCauseFunc) {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	var seen watchWindow
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-tick.C:
-			if d := seen.stalledFor(now, w.stalledFor(now), c.TransactionTimeout); d > stallFactor*c.TransactionTimeout {
-				cancel(&stalledError{w.owner, d})
-				w.client.Close()
-				return
-			}
-		}
-	}
-}
-
-// watchWindow is the time during which a worker was watched without a gap. After the process was suspended, all workers
-// seem stalled, so the gap restarts the window.
-type watchWindow struct{ from, last time.Time }
-
-// stalledFor returns how long a worker has been stalled while it was watched. A gap longer than most restarts the
-// window.
-func (w *watchWindow) stalledFor(now time.Time, stalled, most time.Duration) time.Duration {
-	if w.last.IsZero() || now.Sub(w.last) > most {
-		w.from = now
-	}
-	w.last = now
-	return min(stalled, now.Sub(w.from))
 }
 
 // runMaintenance refreshes the metadata of the request topics, trims the inboxes and checks the clock.
@@ -243,170 +198,6 @@ func (c *Config) runMaintenance(ctx context.Context, requests *requestTopics) er
 			if off > skewWarn {
 				c.Listener.Skew(c.Clock.Offset())
 			}
-		}
-	}
-}
-
-// trim deletes the inputs that the flushed stores reflect, and the inputs that were forwarded from added partitions.
-func (c *Config) trim(ctx context.Context) {
-	if c.Trim == nil {
-		return
-	}
-	for in, before := range c.flushed.drain() {
-		topic := c.Namespace.Inbox(in.inbox)
-		if err := c.Trim(ctx, topic, in.topicID, before); err != nil && ctx.Err() == nil {
-			c.Listener.TrimFailed(topic, err)
-		}
-	}
-}
-
-// inboxTopic is an inbox and the id of its topic; empty: unknown. Offsets are positions in the topic with that id.
-type inboxTopic struct {
-	inbox   events.Inbox
-	topicID string
-}
-
-// inboxOffsets are offsets by inbox and partition.
-type inboxOffsets map[events.Inbox]map[int32]int64
-
-func (o inboxOffsets) set(i events.Inbox, p int32, offset int64) {
-	if o[i] == nil {
-		o[i] = map[int32]int64{}
-	}
-	o[i][p] = offset
-}
-
-// flushedInput collects from all workers the offsets below which each inbox may be trimmed.
-type flushedInput struct {
-	sync.Mutex
-	offsets map[inboxTopic]map[int32]int64
-}
-
-func (f *flushedInput) add(p int32, st events.PartitionState, next int64) {
-	if next == 0 {
-		return
-	}
-	f.Lock()
-	defer f.Unlock()
-	for i, offset := range st.Reflected {
-		if offset > 0 {
-			f.set(inboxTopic{events.Inbox(i), st.TopicIDs[i]}, p, offset)
-		}
-	}
-}
-
-// set sets the offset of a partition. The caller must hold the lock.
-func (f *flushedInput) set(in inboxTopic, p int32, offset int64) {
-	if f.offsets == nil {
-		f.offsets = map[inboxTopic]map[int32]int64{}
-	}
-	if f.offsets[in] == nil {
-		f.offsets[in] = map[int32]int64{}
-	}
-	f.offsets[in][p] = offset
-}
-
-// addForwarded adds offsets of added partitions. Their inputs were forwarded in the transactions that committed their
-// positions.
-func (f *flushedInput) addForwarded(brought inboxOffsets, ids events.TopicIDs) {
-	if len(brought) == 0 {
-		return
-	}
-	f.Lock()
-	defer f.Unlock()
-	for i, ps := range brought {
-		for p, offset := range ps {
-			f.set(inboxTopic{i, ids[i]}, p, offset)
-		}
-	}
-}
-
-func (f *flushedInput) drain() map[inboxTopic]map[int32]int64 {
-	f.Lock()
-	defer f.Unlock()
-	taken := f.offsets
-	f.offsets = nil
-	return taken
-}
-
-// views lets only one worker of the process at a time open a partition's tasks, since one goroutine must own them.
-type views struct {
-	sync.Mutex
-	open      map[int32]chan struct{} // closed on release
-	loadSlots chan struct{}           // one element per running load
-	// rewindPending lists the partitions whose state was ahead of the log. The group's offsets are ahead, too, so the
-	// inboxes must still be rewound.
-	rewindPending map[int32]bool
-}
-
-// markForRewind marks a partition whose inboxes must be rewound. clearRewind removes the mark.
-func (v *views) markForRewind(p int32) {
-	v.Lock()
-	defer v.Unlock()
-	if v.rewindPending == nil {
-		v.rewindPending = map[int32]bool{}
-	}
-	v.rewindPending[p] = true
-}
-
-func (v *views) needsRewind(p int32) bool {
-	v.Lock()
-	defer v.Unlock()
-	return v.rewindPending[p]
-}
-
-func (v *views) clearRewind(p int32) {
-	v.Lock()
-	defer v.Unlock()
-	delete(v.rewindPending, p)
-}
-
-// newViews returns views that allow atOnce concurrent loads.
-func newViews(atOnce int) *views {
-	return &views{open: map[int32]chan struct{}{}, loadSlots: make(chan struct{}, atOnce)}
-}
-
-// openTasks opens a partition's tasks. A load is bound by the CPU, so at most one load per processor runs at a time.
-// The first partitions are ready while others are still loaded.
-func (v *views) openTasks(ctx context.Context, p int32, open func(int32) (Tasks, error)) (Tasks, error) {
-	release, err := v.acquireLoadSlot(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	return open(p)
-}
-
-// acquireLoadSlot waits for a load slot.
-func (v *views) acquireLoadSlot(ctx context.Context) (release func(), err error) {
-	select {
-	case v.loadSlots <- struct{}{}:
-		return func() { <-v.loadSlots }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-func (v *views) acquire(ctx context.Context, p int32) (release func(), err error) {
-	for {
-		v.Lock()
-		held := v.open[p]
-		if held == nil {
-			mine := make(chan struct{})
-			v.open[p] = mine
-			v.Unlock()
-			return func() {
-				v.Lock()
-				delete(v.open, p)
-				v.Unlock()
-				close(mine)
-			}, nil
-		}
-		v.Unlock()
-		select {
-		case <-held:
-		case <-ctx.Done():
-			return nil, ctx.Err()
 		}
 	}
 }
