@@ -587,8 +587,9 @@ func TestHistories(t *testing.T) {
 		w.walk(120)
 	}))
 	t.Logf("events that led to each state: %v", states)
+	least := suite.Of(t, 0, 1) // of few histories none may come to a state
 	for _, s := range TaskStates {
-		if states[s] == 0 && !t.Failed() {
+		if states[s] < least && !t.Failed() {
 			t.Errorf("no history came to state %s: the walk proves less than it says", s)
 		}
 	}
