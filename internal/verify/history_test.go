@@ -19,6 +19,7 @@ type history struct {
 	o       Options
 	state   *events.Task
 	at      time.Time
+	decided int64 // the offset of the records of schedules
 	offset  int64 // of the next event
 	inputs  [events.Inboxes]int64
 	cause   events.Cause

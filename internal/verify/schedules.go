@@ -14,7 +14,7 @@ const (
 	topicSchedules  = "schedules"
 	scheduleClaimed = "waybill.schedule.claimed.v1"
 	scheduleStarted = "waybill.schedule.started.v1"
-	// startWithin is how long after its decision a task of a schedule may be received.
+	// startWithin is how long after its decision a task of a schedule may be received. It is also the margin for clocks.
 	startWithin = 10 * time.Minute
 )
 
@@ -22,6 +22,7 @@ const (
 type schedules struct {
 	fed     bool
 	first   time.Time // of the first record; zero: there was none
+	trimmed bool      // records before the first one were deleted
 	epoch   int64
 	started map[string]scheduleStart // by task
 	refused map[string]bool
@@ -54,7 +55,7 @@ func (c *Checker) SchedulesRead() { c.schedules.fed = true }
 func (c *Checker) Schedule(r *events.Record) {
 	s := &c.schedules
 	if s.first.IsZero() {
-		s.first = r.Time
+		s.first, s.trimmed = r.Time, r.Offset > 0
 	}
 	kind, _ := r.Header(events.HeaderType)
 	var v struct {
@@ -118,10 +119,21 @@ func (f *finish) checkSchedules() {
 		}
 	}
 	for task, at := range s.tasks {
-		if _, decided := s.started[task]; !decided && at.at.After(s.first) {
+		if _, decided := s.started[task]; !decided && s.keepsDecision(task, at.at) {
 			f.faults.add(Fault{"P27", task, topicEvents, at.partition, at.offset, "no decision of a schedule started it"})
 		}
 	}
+}
+
+// keepsDecision reports whether the topic still has the decision of a task that was received at an instant. A task may wait
+// in its inbox for any time. So after records were deleted, the task's own instant counts, before which nothing is decided.
+// Backfills of older instants are not checked then.
+func (s *schedules) keepsDecision(task string, received time.Time) bool {
+	if s.first.IsZero() || !s.trimmed {
+		return received.After(s.first)
+	}
+	_, instant, ok := events.ParseScheduledTask(task)
+	return ok && instant.After(s.first.Add(startWithin))
 }
 
 // covers reports whether the events of a task that was submitted at an instant were fed.

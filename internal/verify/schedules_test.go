@@ -14,7 +14,7 @@ func (h *history) scheduleRecord(kind, name string, v any) *history {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	h.c.Schedule(&events.Record{Topic: ns.Schedules(), Key: []byte(name), Value: value, Time: h.at, Headers: events.CloudHeaders(kind, "test", "x")})
+	h.c.Schedule(&events.Record{Topic: ns.Schedules(), Key: []byte(name), Value: value, Offset: h.decided, Time: h.at, Headers: events.CloudHeaders(kind, "test", "x")})
 	return h
 }
 
@@ -84,6 +84,18 @@ func TestScheduledTasks(t *testing.T) {
 		}},
 		{"the topic wasn't read", "", func(h *history) { h.starts(1, submission(h)).later(time.Hour) }},
 
+		{"decided by a record that retention has deleted, and received after the first one that is kept", "", func(h *history) {
+			deleted := submission(h)
+			h.later(5 * time.Millisecond)
+			h.decided = 100
+			h.claimSchedules(1).later(time.Hour) // no scheduler ran
+			received(h, deleted)
+		}},
+		{"P27: no decision, after retention", "P27", func(h *history) {
+			h.decided = 100
+			h.claimSchedules(1).later(startWithin + time.Second)
+			received(h, submission(h))
+		}},
 		{"P27: no task", "P27", func(h *history) { h.claimSchedules(1).starts(1, submission(h)).later(time.Hour) }},
 		{"P27: no decision", "P27", func(h *history) {
 			h.claimSchedules(1).later(time.Second)
