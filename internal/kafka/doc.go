@@ -34,5 +34,7 @@
 //     buffer of its partition with it. So a Producer's records have none.
 //   - The client answers metadata requests from a cache of five seconds. A request for
 //     authorized operations bypasses it (Metadata).
+//   - The client may roll back a transaction that is committed right after the first record
+//     of a topic, and return nil (EndTransaction).
 //   - A record's place in the client's buffer is free only after its callback.
 package kafka

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
@@ -42,7 +43,7 @@ func produceTxn(t *testing.T, b *Broker, id, topic string, end kgo.TransactionEn
 	if err := c.ProduceSync(ctx, records...).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.EndTransaction(ctx, end); err != nil {
+	if err := kafka.EndTransaction(ctx, c, end); err != nil {
 		t.Fatal(err)
 	}
 }

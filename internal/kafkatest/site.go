@@ -106,7 +106,7 @@ func (s *Site) Reflected(t testing.TB, n int) map[string]int {
 func (s *Site) Transact(t testing.TB, p int32, how kgo.TransactionEndTry, values ...string) {
 	t.Helper()
 	cl := s.Begin(t, string(s.NS)+"scheduler.writer", p, values...)
-	if err := cl.EndTransaction(t.Context(), how); err != nil {
+	if err := kafka.EndTransaction(t.Context(), cl, how); err != nil {
 		t.Fatal(err)
 	}
 	cl.Close()

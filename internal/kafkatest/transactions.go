@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
 )
 
 // unfinishedStates are the states of a transaction without markers in all of its partitions.
@@ -53,7 +54,7 @@ func (b *Broker) OpenTransaction(t testing.TB, id string, rs []events.Record) (r
 	}
 	return func() {
 		t.Helper()
-		if err := cl.EndTransaction(t.Context(), kgo.TryAbort); err != nil {
+		if err := kafka.EndTransaction(t.Context(), cl, kgo.TryAbort); err != nil {
 			t.Fatalf("roll back a transaction: %v", err)
 		}
 	}
@@ -108,7 +109,7 @@ func (b *Broker) AwaitRecordSize(t testing.TB, topic string, partitions int32, b
 				t.Fatalf("begin a transaction: %v", err)
 			}
 			err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Partition: p, Value: make([]byte, bytes)}).FirstErr()
-			if ended := cl.EndTransaction(t.Context(), kgo.TryAbort); ended != nil {
+			if ended := kafka.EndTransaction(t.Context(), cl, kgo.TryAbort); ended != nil {
 				t.Fatalf("roll back a transaction: %v", ended)
 			}
 			cl.Close()

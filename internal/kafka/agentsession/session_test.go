@@ -174,7 +174,7 @@ func TestSessionsReadCommittedRequestsOnly(t *testing.T) {
 		transact := func(value int, end kgo.TransactionEndTry) {
 			must(t, tx.BeginTransaction())
 			must(t, tx.ProduceSync(r.Ctx, &kgo.Record{Topic: r.Topic, Value: []byte(strconv.Itoa(value))}).FirstErr())
-			must(t, tx.EndTransaction(r.Ctx, end))
+			must(t, kafka.EndTransaction(r.Ctx, tx, end))
 		}
 		for i, end := range []kgo.TransactionEndTry{kgo.TryCommit, kgo.TryAbort, kgo.TryCommit} {
 			transact(i, end)

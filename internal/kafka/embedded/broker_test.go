@@ -109,7 +109,7 @@ func before(ctx context.Context, t *testing.T, o embedded.Options) {
 		for range 3 {
 			must(t, tx.ProduceSync(ctx, &kgo.Record{Topic: testNS.Events(), Partition: 1, Value: []byte(fmt.Sprint(end))}).FirstErr())
 		}
-		must(t, tx.EndTransaction(ctx, end))
+		must(t, kafka.EndTransaction(ctx, tx, end))
 	}
 	// A transaction that is open when the broker closes.
 	must(t, tx.BeginTransaction())
@@ -150,7 +150,7 @@ func after(ctx context.Context, t *testing.T, o embedded.Options) {
 	defer tx.Close()
 	must(t, tx.BeginTransaction())
 	must(t, tx.ProduceSync(ctx, &kgo.Record{Topic: testNS.Events(), Partition: 1, Value: []byte("new")}).FirstErr())
-	must(t, tx.EndTransaction(ctx, kgo.TryCommit))
+	must(t, kafka.EndTransaction(ctx, tx, kgo.TryCommit))
 	var got []string
 	must(t, a.ReadCompacted(ctx, testNS.Events(), func(r events.Record) error {
 		got = append(got, fmt.Sprint(r.Offset, "=", string(r.Value)))

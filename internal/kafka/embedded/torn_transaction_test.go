@@ -113,6 +113,6 @@ func write(ctx context.Context, t *testing.T, cfg kafka.Config, topic, value str
 	must(t, tx.BeginTransaction())
 	must(t, tx.ProduceSync(ctx, &kgo.Record{Topic: topic, Value: []byte(value)}).FirstErr())
 	if end {
-		must(t, tx.EndTransaction(ctx, kgo.TryCommit))
+		must(t, kafka.EndTransaction(ctx, tx, kgo.TryCommit))
 	}
 }

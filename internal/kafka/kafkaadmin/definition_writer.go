@@ -13,6 +13,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 )
 
 const (
@@ -28,17 +29,21 @@ const (
 	committedInterval = 10 * time.Millisecond
 )
 
+// errRolledBack says that readers don't get what a confirmed transaction has written.
+var errRolledBack = errors.New("the brokers confirmed the transaction, but have rolled it back")
+
 // ChangeDefinitions reads the definitions topic and writes what follows from it, as one step: whoever else
 // changes definitions meanwhile comes before or after, and never in between. decide is given all
 // committed records, and returns what to write; none: nothing. It may be called several times.
 //
 // All who change definitions share a transactional id. Taking it over ends what another has open, and fences
-// that one: its commit fails, and it begins again.
+// that one: its commit fails, and it begins again. It returns nil only when readers of committed records get the
+// change.
 func ChangeDefinitions(ctx context.Context, c kafka.Config, decide func(all []events.Record) ([]events.Record, error)) error {
 	wait := definitionsRetryMin
 	for {
-		fenced, err := changeDefinitions(ctx, c, decide)
-		if !fenced {
+		again, err := changeDefinitions(ctx, c, decide)
+		if !again {
 			return err
 		}
 		if backoff.Sleep(ctx, rand.N(wait)) != nil {
@@ -48,7 +53,8 @@ func ChangeDefinitions(ctx context.Context, c kafka.Config, decide func(all []ev
 	}
 }
 
-func changeDefinitions(ctx context.Context, c kafka.Config, decide func([]events.Record) ([]events.Record, error)) (fenced bool, err error) {
+// changeDefinitions changes the definitions once. again: nothing is changed, and it may be tried again.
+func changeDefinitions(ctx context.Context, c kafka.Config, decide func([]events.Record) ([]events.Record, error)) (again bool, err error) {
 	admin, err := Open(c)
 	if err != nil {
 		return false, err
@@ -79,7 +85,17 @@ func changeDefinitions(ctx context.Context, c kafka.Config, decide func([]events
 	if err != nil {
 		return isFenced(err), fmt.Errorf("write to %s: %w", c.Namespace.Definitions(), err)
 	}
-	return false, awaitCommitted(ctx, admin, c.Namespace.Definitions(), last)
+	if err := awaitCommitted(ctx, admin, c.Namespace.Definitions(), last); err != nil {
+		return false, err
+	}
+	committed, err := isCommitted(ctx, admin, c.Namespace.Definitions(), last)
+	if err != nil {
+		return false, fmt.Errorf("the definitions are written; check whether readers get them: %w", err)
+	}
+	if !committed {
+		return true, errRolledBack
+	}
+	return false, nil
 }
 
 // awaitCommitted returns once readers of committed records get the record at an offset. A broker confirms a commit before
@@ -99,6 +115,16 @@ func awaitCommitted(ctx context.Context, admin *Admin, topic string, offset int6
 	}
 }
 
+// isCommitted reports whether the record at an offset below the committed end was committed: the end also passes records
+// that were rolled back. Compaction can't have removed it yet (definitionsLag).
+func isCommitted(ctx context.Context, admin *Admin, topic string, offset int64) (committed bool, err error) {
+	err = logreader.ReadCompacted(ctx, admin.cl, topic, map[int32]int64{0: offset}, map[int32]int64{0: offset + 1}, func(events.Record) error {
+		committed = true
+		return nil
+	})
+	return committed, err
+}
+
 // writeInTransaction writes records in a transaction, and returns the offset of the last one.
 func writeInTransaction(ctx context.Context, cl *kgo.Client, out []events.Record) (last int64, err error) {
 	if err := cl.BeginTransaction(); err != nil {
@@ -111,12 +137,12 @@ func writeInTransaction(ctx context.Context, cl *kgo.Client, out []events.Record
 	if err := cl.ProduceSync(ctx, rs...).FirstErr(); err != nil {
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 		defer cancel()
-		if ended := cl.EndTransaction(bounded, kgo.TryAbort); ended != nil && !isFenced(ended) {
+		if ended := kafka.EndTransaction(bounded, cl, kgo.TryAbort); ended != nil && !isFenced(ended) {
 			return 0, errors.Join(err, fmt.Errorf("roll back, which the brokers do by themselves within %s: %w", definitionsTransactionTimeout, ended))
 		}
 		return 0, err
 	}
-	return rs[len(rs)-1].Offset, cl.EndTransaction(ctx, kgo.TryCommit)
+	return rs[len(rs)-1].Offset, kafka.EndTransaction(ctx, cl, kgo.TryCommit)
 }
 
 // isFenced reports whether another has taken a transactional id over.

@@ -92,7 +92,7 @@ func TestLogsAreTrimmedAndReadToTheirEnd(t *testing.T) {
 		for i, end := range []kgo.TransactionEndTry{kgo.TryCommit, kgo.TryCommit, kgo.TryAbort} {
 			must(t, tx.BeginTransaction())
 			must(t, tx.ProduceSync(ctx, &kgo.Record{Topic: topic, Partition: 1, Value: []byte{byte('a' + i)}}).FirstErr())
-			must(t, tx.EndTransaction(ctx, end))
+			must(t, kafka.EndTransaction(ctx, tx, end))
 		}
 		must(t, p.Send(ctx, events.Record{Topic: topic, Partition: 0, Value: []byte("z")}))
 		must(t, a.DeleteRecordsBefore(ctx, topic, map[int32]int64{0: 0, 1: 2}))

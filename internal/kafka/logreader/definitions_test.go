@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/kafkatest"
@@ -31,12 +32,12 @@ func TestReadToTheEndPassesWhatHoldsNoRecords(t *testing.T) {
 	for _, commit := range []kgo.TransactionEndTry{kgo.TryCommit, kgo.TryAbort} {
 		must(t, tx.BeginTransaction())
 		must(t, tx.ProduceSync(ctx, &kgo.Record{Topic: testNS.Definitions(), Key: []byte("k"), Value: []byte(fmt.Sprint(commit))}).FirstErr())
-		must(t, tx.EndTransaction(ctx, commit))
+		must(t, kafka.EndTransaction(ctx, tx, commit))
 	}
 	for range 3 {
 		must(t, tx.BeginTransaction())
 		must(t, tx.ProduceSync(ctx, &kgo.Record{Topic: testNS.Definitions(), Key: []byte("gone")}).FirstErr())
-		must(t, tx.EndTransaction(ctx, kgo.TryCommit))
+		must(t, kafka.EndTransaction(ctx, tx, kgo.TryCommit))
 	}
 	c.Compact()
 	var keys []string

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
@@ -26,7 +27,7 @@ func (s *site) interleave(t *testing.T, r *rand.Rand, producers, steps int) {
 		open[i] = true
 	}
 	end := func(i int) {
-		if err := clients[i].EndTransaction(t.Context(), kgo.TransactionEndTry(r.IntN(2) == 0)); err != nil {
+		if err := kafka.EndTransaction(t.Context(), clients[i], kgo.TransactionEndTry(r.IntN(2) == 0)); err != nil {
 			t.Fatal(err)
 		}
 		open[i] = false

@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 )
 
@@ -33,7 +34,7 @@ func (s *site) fill(b *testing.B, transactions, size int) {
 		if err := cl.Flush(b.Context()); err != nil {
 			b.Fatal(err)
 		}
-		if err := cl.EndTransaction(b.Context(), kgo.TryCommit); err != nil {
+		if err := kafka.EndTransaction(b.Context(), cl, kgo.TryCommit); err != nil {
 			b.Fatal(err)
 		}
 	}

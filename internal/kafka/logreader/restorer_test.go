@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/logreader"
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/suite"
@@ -145,7 +146,7 @@ func TestReadWaitsForATransactionThatIsEnding(t *testing.T) {
 		r := s.restorer(t, &logreader.RestoreListener{Fenced: func(id string) { fenced = append(fenced, id) }})
 		cl := s.Begin(t, string(s.NS)+"scheduler.slow", 2, "a")
 		ended := make(chan error, 1)
-		time.AfterFunc(200*time.Millisecond, func() { ended <- cl.EndTransaction(context.Background(), kgo.TryCommit) })
+		time.AfterFunc(200*time.Millisecond, func() { ended <- kafka.EndTransaction(context.Background(), cl, kgo.TryCommit) })
 		values, next := s.read(t, r, 2, 0)
 		if err := <-ended; err != nil {
 			t.Fatal(err)
@@ -195,7 +196,7 @@ func TestReadFencesADeadWorkerAndNobodyElse(t *testing.T) {
 		if took := time.Since(began); took > time.Minute { // the dead worker's transaction lasts twice as long
 			t.Errorf("the read took %v", took)
 		}
-		if err := cl.EndTransaction(t.Context(), kgo.TryCommit); err == nil {
+		if err := kafka.EndTransaction(t.Context(), cl, kgo.TryCommit); err == nil {
 			t.Error("the dead worker committed after it was fenced")
 		}
 		if !slices.Equal(fenced, []string{dead}) || len(complaints) != 0 {
@@ -206,7 +207,7 @@ func TestReadFencesADeadWorkerAndNobodyElse(t *testing.T) {
 		if _, err := r.Read(ctx, s.NS.Events(), 4, 0, func([]events.Record) error { return nil }); !errors.Is(err, context.Canceled) {
 			t.Errorf("read past an open transaction, or told nobody of it: %v", err)
 		}
-		if err := foreign.EndTransaction(t.Context(), kgo.TryCommit); err != nil {
+		if err := kafka.EndTransaction(t.Context(), foreign, kgo.TryCommit); err != nil {
 			t.Errorf("the other system's transaction was harmed: %v", err)
 		}
 		mu.Lock()
@@ -305,7 +306,7 @@ func TestReadAll(t *testing.T) {
 				t.Fatalf("error of the taker: %v", err)
 			}
 		}
-		if err := open.EndTransaction(t.Context(), kgo.TryCommit); err != nil {
+		if err := kafka.EndTransaction(t.Context(), open, kgo.TryCommit); err != nil {
 			t.Errorf("ReadAll fenced a live worker: %v", err)
 		}
 		ends, err := r.EndOffsets(t.Context(), s.NS.Events())

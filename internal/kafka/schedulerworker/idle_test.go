@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/kafka/schedulerworker"
 	"github.com/waybill-run/waybill/internal/kafkatest"
@@ -70,7 +71,7 @@ func TestIdleWorkersPassMarkers(t *testing.T) {
 				t.Fatal(err)
 			}
 			kafkatest.Submit(t, tx, rs...)
-			if err := tx.EndTransaction(t.Context(), end); err != nil {
+			if err := kafka.EndTransaction(t.Context(), tx, end); err != nil {
 				t.Fatal(err)
 			}
 		}
