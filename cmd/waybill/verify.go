@@ -41,8 +41,10 @@ func newVerify() *cobra.Command {
   - no event was changed or lost after it was written
 
 Exit code 0: all are kept. 1: one is broken; the faults and the timeline of the first broken task are shown.
-Nothing is written to the brokers, and the system may be running. Events are compared with the records of the inboxes as
-far as those still exist: inboxes are trimmed after consumption.
+Nothing is written to the brokers, and the system may be running. Events are compared with the records of the
+inboxes as far as those still exist: inboxes are trimmed after consumption. An input that led to nothing must have a dead
+letter. If the oldest dead letters were deleted (they are kept for 30 days), only inputs that came after the oldest
+kept one are checked; "Not checked" counts the others.
 
 --since and --until select tasks by the time of their submission. Each is checked from its first event to its
 current end. The log is read from --since on; events of other tasks are only counted, and so is a task whose
@@ -193,6 +195,13 @@ func verifiedTable(out io.Writer, v *verify.Result) error {
 	}
 	w.row("Events", fmt.Sprintf("%d, of %s", v.Events, text.Count(len(v.AsOf), "partition")))
 	w.row("Inputs", fmt.Sprintf("%d in the inboxes, %s of them not consumed yet; %s", v.Inputs, atMost(v.Pending), text.Count(v.Deadletters, "dead letter")))
+	if v.Unchecked > 0 {
+		why := "dead letters are missing"
+		if v.DeadlettersSince != nil {
+			why = "dead letters from before " + tableTime(v.DeadlettersSince) + " may have been deleted"
+		}
+		w.row("Not checked", fmt.Sprintf("%s that led to no event: %s", text.Count(v.Unchecked, "consumed input"), why))
+	}
 	w.row("Timers", fmt.Sprintf("%d fired, late by %d ms (p50), %d ms (p99), %d ms (max); %d due",
 		v.Lateness.Timers, v.Lateness.P50, v.Lateness.P99, v.Lateness.Max, v.Overdue))
 	if n := v.LateReplies.Count; n > 0 {

@@ -18,6 +18,7 @@ import (
 	"github.com/waybill-run/waybill/internal/kafkatest"
 	"github.com/waybill-run/waybill/internal/local"
 	"github.com/waybill-run/waybill/internal/suite"
+	"github.com/waybill-run/waybill/internal/verify"
 )
 
 // history returns the events of two orders, as a scheduler writes them.
@@ -269,5 +270,23 @@ func TestVerifyNamesWhatKafkasDiskChanged(t *testing.T) {
 	shown, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(shown), "topic waybill.events partition 0: the records 8 to 8 (of \"edited\") are corrupt") || !regexp.MustCompile(`(?m)^- .* unreadable .* 0/8 *$`).Match(shown) {
 		t.Errorf("%v: %s", err, shown)
+	}
+}
+
+// TestVerifyShowsWhatIsNotChecked checks that a result names the inputs whose dead letters may have been deleted.
+func TestVerifyShowsWhatIsNotChecked(t *testing.T) {
+	for unchecked, want := range map[int]string{0: "", 2: "Not checked  2 consumed inputs that led to no event: dead letters are missing"} {
+		var out strings.Builder
+		if err := verifiedTable(&out, &verify.Result{Unchecked: unchecked}); err != nil {
+			t.Fatal(err)
+		}
+		if text := out.String(); strings.Contains(text, "Not checked") != (want != "") || !strings.Contains(text, want) {
+			t.Errorf("%d: %s", unchecked, text)
+		}
+	}
+	since := "2026-01-02T03:04:05.000Z"
+	var out strings.Builder
+	if err := verifiedTable(&out, &verify.Result{Unchecked: 1, DeadlettersSince: &since}); err != nil || !strings.Contains(out.String(), "1 consumed input that led to no event: dead letters from before 2026-01-02") {
+		t.Errorf("%v: %s", err, out.String())
 	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -39,15 +38,15 @@ func (l *logbook) choosePartitions(partitions []int) (parts []int32, err error) 
 // run reads in the order that verify.Partitioned asks for.
 func (v *logVerification) run(ctx context.Context, o verify.Options) (*verify.Result, error) {
 	ns := v.cfg.Namespace
-	kept, err := v.offsets(ctx, "start", ns.Deadletters(), v.admin.StartOffsets)
-	if err != nil {
+	o.Deadletters = true
+	var err error
+	if o.DeadlettersStart, err = v.offsets(ctx, "start", ns.Deadletters(), v.admin.StartOffsets); err != nil {
 		return nil, err
 	}
 	there, err := v.offsets(ctx, "committed end", ns.Events(), v.admin.KnownCommittedEndOffsets)
 	if err != nil {
 		return nil, err
 	}
-	o.Deadletters = !slices.ContainsFunc(slices.Collect(maps.Values(kept)), func(start int64) bool { return start > 0 })
 	if o.TopicIDs, err = v.admin.InboxTopicIDs(ctx); err != nil {
 		return nil, err
 	}

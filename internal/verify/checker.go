@@ -30,8 +30,11 @@ type Options struct {
 	Inputs bool
 	// Ledger says that every effect of every service is fed before Finish (P6, P7).
 	Ledger bool
-	// Deadletters says that all dead letters are fed before Finish (P15, and P10 of submissions).
-	Deadletters bool
+	// Deadletters says that all kept dead letters are fed before Finish (P15, and P10 of submissions). DeadlettersStart has
+	// the start offsets of their partitions: before those above 0, older ones were deleted. Report.Unchecked counts the
+	// inputs that aren't checked then.
+	Deadletters      bool
+	DeadlettersStart map[int32]int64
 	// Alerts says that all alerts are fed before Finish (P1: each hold has an alert).
 	Alerts bool
 	// Requests says that all requests are fed before Finish (P10).
@@ -123,7 +126,8 @@ type Checker struct {
 	inputs     int
 	unreadable int
 	dead       map[place]letter
-	hops       map[place]bool // origins of forwarded records
+	oldestDead map[int32]int64 // by partition of the dead letters: the time of the first one, in ms
+	hops       map[place]bool  // origins of forwarded records
 	requests   map[string]*request
 	given      map[*task]*given // with Options.Requests
 	// earlierPlans are the plans that migrated tasks had before, in the order of the log.
@@ -149,7 +153,7 @@ func New(o Options) *Checker {
 		o.Faults = MaxFaults
 	}
 	return &Checker{o: o, faults: faults{most: o.Faults}, parts: map[int32]*partition{}, tasks: map[string]*task{}, inboxes: map[inboxPart]*inbox{},
-		dead: map[place]letter{}, hops: map[place]bool{}, requests: map[string]*request{}, given: map[*task]*given{}, earlierPlans: map[*task][]*events.Plan{}, alerted: map[string]bool{},
+		dead: map[place]letter{}, oldestDead: map[int32]int64{}, hops: map[place]bool{}, requests: map[string]*request{}, given: map[*task]*given{}, earlierPlans: map[*task][]*events.Plan{}, alerted: map[string]bool{},
 		ledger: NewLedger(), seen: newSeen(), schedules: newSchedules()}
 }
 

@@ -3,6 +3,7 @@ package verify
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -16,9 +17,12 @@ type Report struct {
 	States     map[events.TaskState]int // tasks by state
 	Unreadable int                      // unusable inputs
 	Pending    int                      // upper bound of the inputs fed that aren't consumed yet, since an input without an event may have been consumed
-	Others     int                      // events of tasks that aren't checked: not between Since and Until
-	Overdue    int                      // timers of open tasks that are due
-	Compared   int                      // digests that were compared with another
+	Unchecked  int                      // consumed inputs without an event, whose dead letters may have been deleted
+	// DeadlettersSince is since when all dead letters are kept, for inputs of that time; zero: since the begin, or none are.
+	DeadlettersSince time.Time
+	Others           int // events of tasks that aren't checked: not between Since and Until
+	Overdue          int // timers of open tasks that are due
+	Compared         int // digests that were compared with another
 
 	Recoveries Recoveries
 	Lateness   Lateness
@@ -62,7 +66,10 @@ func (c *Checker) Finish(now time.Time) *Report {
 		Effects: c.ledger.Lines, Acknowledged: len(c.seen.acked), Reads: c.seen.readers, States: map[events.TaskState]int{},
 		Unreadable: c.unreadable, Others: c.others, Compared: c.seen.pairs, Lateness: c.timing.lateness.report()}
 	fs := &faults{slices.Clip(c.faults.list), c.faults.all, c.o.Faults}
-	f := &finish{c: c, now: now, report: r, faults: fs, late: c.late, children: map[*task][]offspring{}}
+	f := &finish{c: c, now: now, report: r, faults: fs, deadlettersSince: c.deadlettersSince(), late: c.late, children: map[*task][]offspring{}}
+	if since := f.deadlettersSince; since > math.MinInt64 && since < math.MaxInt64 {
+		r.DeadlettersSince = time.UnixMilli(since)
+	}
 	f.findChildren()
 	f.checkAcknowledged()
 	for _, t := range c.order {
@@ -99,6 +106,8 @@ type finish struct {
 	report *Report
 	faults *faults
 	late   lateReplies
+	// deadlettersSince is since when, in ms, an input without a dead letter can be checked.
+	deadlettersSince int64
 	// children are the tasks that attempts of a task started, in the order of the log.
 	children map[*task][]offspring
 }

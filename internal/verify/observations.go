@@ -125,8 +125,11 @@ func (s *seen) drained() time.Time {
 	return time.Time{}
 }
 
-// Deadletter adds a record of the dead letters.
+// Deadletter adds a record of the dead letters. Those of a partition come in order.
 func (c *Checker) Deadletter(r *events.Record) {
+	if _, is := c.oldestDead[r.Partition]; !is {
+		c.oldestDead[r.Partition] = millis(r.Time)
+	}
 	origin, _ := r.Header(events.HeaderOrigin)
 	reason, _ := r.Header(events.HeaderReason)
 	at, ok := c.placeOf(origin)

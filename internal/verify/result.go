@@ -17,8 +17,12 @@ type Result struct {
 	Pending     int                      `json:"pending"`      // upper bound of those not consumed yet: an input without an effect leaves no trace
 	Unreadable  int                      `json:"unreadable"`   // inputs that can't be used
 	Deadletters int                      `json:"dead_letters"` // of inputs
-	Overdue     int                      `json:"overdue"`      // timers of open tasks that are due
-	Recoveries  struct {
+	// Unchecked are consumed inputs that led to no event, and can't be checked: their dead letters may have been deleted.
+	// DeadlettersSince is since when inputs are checked; absent: all are, or none.
+	Unchecked        int     `json:"unchecked"`
+	DeadlettersSince *string `json:"dead_letters_since,omitempty"`
+	Overdue          int     `json:"overdue"` // timers of open tasks that are due
+	Recoveries       struct {
 		Accepted int `json:"accepted"`
 		Rejected int `json:"rejected"` // only of inputs still in the inbox
 	} `json:"recoveries"`
@@ -60,7 +64,7 @@ type ResultFault struct {
 // partition. Its Timeline is empty.
 func (r *Report) Result(o Options, next map[int32]int64) *Result {
 	v := &Result{Tasks: r.Tasks, States: r.States, Events: r.Events, Inputs: r.Inputs, Pending: r.Pending, Unreadable: r.Unreadable,
-		Deadletters: r.Deadletters, Overdue: r.Overdue, Broken: r.Broken, Faults: []ResultFault{}, Timeline: []events.Line{}}
+		Deadletters: r.Deadletters, Unchecked: r.Unchecked, DeadlettersSince: events.InstantText(r.DeadlettersSince), Overdue: r.Overdue, Broken: r.Broken, Faults: []ResultFault{}, Timeline: []events.Line{}}
 	v.Recoveries.Accepted, v.Recoveries.Rejected = r.Recoveries.Accepted, r.Recoveries.Rejected
 	v.Lateness.Timers, v.Lateness.P50 = r.Lateness.Timers, r.Lateness.P50.Milliseconds()
 	v.Lateness.P99, v.Lateness.Max = r.Lateness.P99.Milliseconds(), r.Lateness.Max.Milliseconds()

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
+	"time"
 
 	"github.com/waybill-run/waybill/events"
 )
@@ -73,13 +75,12 @@ func (f *finish) refused() map[inboxPart]int64 {
 // a fault (P10, P15).
 func (f *finish) checkUnled(at place, x *input) *Fault {
 	t, dead := f.c.tasks[x.task], f.c.dead[at].why != ""
-	visible := dead || !f.c.o.Deadletters
 	if t != nil && at.inbox == events.Replies {
 		t = t.lifeWith(x.ref, x.token)
 	}
 	switch {
-	case x.unreadable != "" && !visible:
-		return faultf("P15", "can't be used (%s), and there is no dead letter of it", x.unreadable)
+	case x.unreadable != "" && !dead:
+		return f.unlessDead(x, faultf("P15", "can't be used (%s), and there is no dead letter of it", x.unreadable))
 	case x.unreadable == "" && f.c.dead[at].why == events.ReasonBadToken && f.hasToken(t, x):
 		return faultf("P18", "a reply of %s has its token, and was refused as if it hadn't", events.RequestID(t.id, x.ref))
 	case x.unreadable != "" || dead:
@@ -95,18 +96,51 @@ func (f *finish) checkUnled(at place, x *input) *Fault {
 	switch {
 	case x.withdraws: // finish.checkChildren checks what became of it
 	case t == nil && at.inbox == events.Controls: // it is refused in an answer
-	case t == nil && !visible && at.inbox == events.Tasks:
-		return faultf("P10", "a submission was consumed; its task isn't in the log, and there is no dead letter of it")
-	case t == nil && !visible:
-		return faultf("P15", "is of a task that isn't in the log, and there is no dead letter of it")
-	case t != nil && f.c.recreated(at.inboxPart): // offsets in its events may be of the earlier topic
-	case t != nil && at.inbox == events.Replies:
+	case t == nil && at.inbox == events.Tasks:
+		return f.unlessDead(x, faultf("P10", "a submission was consumed; its task isn't in the log, and there is no dead letter of it"))
+	case t == nil:
+		return f.unlessDead(x, faultf("P15", "is of a task that isn't in the log, and there is no dead letter of it"))
+	case f.c.recreated(at.inboxPart): // offsets in its events may be of the earlier topic
+	case at.inbox == events.Replies:
 		return f.checkUnheardReply(t, at, x)
-	case t != nil && at.inbox == events.Signals && !visible && t.plan != nil && t.earlier == nil:
-		return t.checkUnheardSignal(x)
-	case t != nil && at.inbox == events.Tasks && !visible && t.plan != nil:
-		return t.checkRepeatedSubmission(at, x)
+	case at.inbox == events.Signals && t.plan != nil && t.earlier == nil:
+		return f.unlessDead(x, t.checkUnheardSignal(x))
+	case at.inbox == events.Tasks && t.plan != nil:
+		return f.unlessDead(x, t.checkRepeatedSubmission(at, x))
 	}
+	return nil
+}
+
+// deadlettersMargin bounds the difference between the timestamps that brokers give to an input and to its dead letter.
+const deadlettersMargin = 10 * time.Minute
+
+// deadlettersSince returns since when all dead letters were fed, as a timestamp of inputs in ms; math.MaxInt64: never. A
+// dead letter may be in any partition of its topic, and is written after its input.
+func (c *Checker) deadlettersSince() int64 {
+	since := int64(math.MinInt64)
+	if !c.o.Deadletters {
+		return math.MaxInt64
+	}
+	for p, start := range c.o.DeadlettersStart {
+		first, kept := c.oldestDead[p]
+		switch {
+		case start <= 0:
+		case !kept: // the times of the deleted ones are unknown
+			return math.MaxInt64
+		default:
+			since = max(since, first+deadlettersMargin.Milliseconds())
+		}
+	}
+	return since
+}
+
+// unlessDead returns a fault of an input without a dead letter. If its dead letter may have been deleted, there is no fault,
+// and the input counts as not checked.
+func (f *finish) unlessDead(x *input, fault *Fault) *Fault {
+	if fault == nil || x.at >= f.deadlettersSince {
+		return fault
+	}
+	f.report.Unchecked++
 	return nil
 }
 
@@ -150,10 +184,7 @@ func (f *finish) checkUnheardReply(t *task, at place, x *input) *Fault {
 		return nil
 	}
 	if !f.hasToken(t, x) {
-		if !f.c.o.Deadletters {
-			return nil
-		}
-		return faultf("P15", "a reply of %s hasn't its token, and there is no dead letter of it", events.RequestID(t.id, x.ref))
+		return f.unlessDead(x, faultf("P15", "a reply of %s hasn't its token, and there is no dead letter of it", events.RequestID(t.id, x.ref)))
 	}
 	if x.outcome == events.Progress || x.outcome == events.Resumed {
 		return nil // it may have come too soon after another, or not after a hold
