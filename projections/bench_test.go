@@ -11,6 +11,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/projections"
+	"github.com/waybill-run/waybill/scheduler"
 )
 
 // orders makes the records of n successful tasks, width of them concurrently. Each has 8 events, as a scheduler writes
@@ -54,7 +55,7 @@ func orders(n, width int) []events.Record {
 }
 
 // saveBytes is the ChangedBytes at which the benchmarks save.
-const saveBytes = projections.LiveSaveBytes
+const saveBytes = scheduler.SaveBytes
 
 // cpuTime reports the CPU time of all threads of the process in the measured part, including Pebble's and the garbage
 // collector's.
@@ -87,7 +88,7 @@ func benchStore(b *testing.B, view string) *projections.Store {
 
 // BenchmarkTasksApply measures a restore: decode, check the chain, evolve, save.
 func BenchmarkTasksApply(b *testing.B) {
-	for _, c := range []struct{ width, saveBytes int }{{100, saveBytes}, {10000, saveBytes}, {10000, projections.RestoreSaveBytes}} {
+	for _, c := range []struct{ width, saveBytes int }{{100, saveBytes}, {10000, saveBytes}, {10000, scheduler.RestoreSaveBytes}} {
 		width, saveBytes := c.width, c.saveBytes
 		b.Run(fmt.Sprintf("open=%d/save=%dMB", width, saveBytes>>20), func(b *testing.B) {
 			rs := orders(b.N/9+1, width)

@@ -18,11 +18,11 @@
 //	v, err := store.Tasks(p)              // the state as of v.Next()
 //	for r := range log.From(v.ExpectLastEvent()) { // restore: the last event comes once more
 //		err = v.Apply(&r)
-//		if v.ChangedBytes() > RestoreSaveBytes { v.Save() }
+//		if v.ChangedBytes() > scheduler.RestoreSaveBytes { v.Save() }
 //	}
 //	for batch := range worker {             // live: states come decided
 //		v.Accept(batch.Tasks, batch.State, batch.Next)
-//		if v.ChangedBytes() > LiveSaveBytes { v.Save() }
+//		if v.ChangedBytes() > scheduler.SaveBytes { v.Save() }
 //	}
 //
 // A snapshot (snapshot.go) is what the owner of a partition writes to Kafka so

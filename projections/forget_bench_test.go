@@ -12,6 +12,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/projections"
+	"github.com/waybill-run/waybill/scheduler"
 )
 
 var endedTasks = flag.Int("ended", 200_000, "BenchmarkEndedTasks: tasks that end")
@@ -73,7 +74,7 @@ func endTasks(b *testing.B, v *projections.Tasks, plan *events.Plan, n int) {
 			rs = append(rs, h.record(&events.Event{Seq: uint64(f.Until.UnixMilli()), Epoch: 1, Fact: f}))
 		}
 		apply(b, v, rs)
-		if v.ChangedBytes() > projections.LiveSaveBytes {
+		if v.ChangedBytes() > scheduler.SaveBytes {
 			v.Save()
 		}
 	}

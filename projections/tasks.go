@@ -13,14 +13,6 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// The bounds of ChangedBytes at which to Save. During operation the bound is low, since a crash replays what isn't
-// saved. During a restore it is high, since a task that changes often is then written less often. (With 10,000 open
-// tasks an event takes 17 us of CPU at 1 MB and 4 us at 64 MB; the fold alone takes 3 us.)
-const (
-	LiveSaveBytes    = 1 << 20
-	RestoreSaveBytes = 64 << 20
-)
-
 // taskOverheadBytes and stepOverheadBytes estimate the stored size of a task, and of each of its steps, without data
 // from outside: plan, names and instants. They are for ChangedBytes.
 const (
@@ -366,7 +358,7 @@ func (v *Tasks) ChangedBytes() int { return v.bytes }
 
 // Save writes what changed since the last Save, and the offset, in one batch. A task that changed several times is
 // written once. The batch is never split, since a crash may happen between two batches. The caller calls Save when
-// ChangedBytes exceeds LiveSaveBytes, or RestoreSaveBytes in a restore.
+// ChangedBytes exceeds its bound: scheduler.SaveBytes, or scheduler.RestoreSaveBytes during a restore.
 func (v *Tasks) Save() {
 	v.EndLookups() // open lookups wouldn't see this Save
 	entries := v.Changed()

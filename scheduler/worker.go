@@ -10,11 +10,17 @@ import (
 	"github.com/waybill-run/waybill/events"
 )
 
-// A worker saves its partitions periodically, and after a number of bytes. The log is authoritative; the store only
-// makes restarts faster.
+// saveEvery is how often a worker saves its partitions. The log is authoritative; the store only makes restarts faster.
+const saveEvery = time.Second
+
+// The changed bytes of a partition (Tasks.ChangedBytes) at which a worker saves it before it is due by time. During
+// operation the bound is low, since a crash replays what isn't saved. During a restore it is high, since a task that
+// changes often is then written less often, and most tasks of a long history finish within one batch; it also bounds the
+// memory of the restore besides the open tasks. Measured with 10,000 open tasks: an event takes 17 us of CPU at 1 MiB and
+// 4 us at 64 MiB; the fold alone takes 3 us.
 const (
-	saveEvery    = time.Second
-	saveBytesMax = 1 << 20 // changed bytes per partition
+	SaveBytes        = 1 << 20
+	RestoreSaveBytes = 64 << 20
 )
 
 // snapshotsRetryAfter is how long no snapshot is written after the cluster refused one. Tasks aren't affected.
@@ -198,7 +204,7 @@ func (w *worker) abort(ctx context.Context, tx *transaction) error {
 func (w *worker) save(now time.Time) {
 	due := now.Sub(w.savedAt) >= saveEvery
 	for _, p := range w.partitions {
-		if !p.ready() || p.tasks.Changed() == 0 || !due && p.tasks.ChangedBytes() < saveBytesMax {
+		if !p.ready() || p.tasks.Changed() == 0 || !due && p.tasks.ChangedBytes() < SaveBytes {
 			continue
 		}
 		p.tasks.Save()

@@ -258,7 +258,7 @@ func (o *owner) commit() error {
 		}
 	}
 	o.batch = o.batch[:0]
-	if o.v.ChangedBytes() >= projections.RestoreSaveBytes {
+	if o.v.ChangedBytes() >= scheduler.RestoreSaveBytes {
 		o.v.Save()
 	}
 	return nil
