@@ -160,16 +160,18 @@ const (
 // Commands lists the commands.
 var Commands = []Command{Cancel, Resubmit, UndoTask, Release, Migrate}
 
+// UndoHeld reports whether a task is held during its undo.
+func (t *Task) UndoHeld() bool { return t.State == StateError && t.Ending != "" }
+
 // Allowed reports whether a command is allowed in the state of a task. A task that was held while undoing may be
 // resubmitted, released, or cancelled. Undo isn't allowed, since the undo has begun. A processed task may be undone only
 // by a command that says so (Control.Processed).
 func Allowed(c Command, t *Task) bool {
-	undoHeld := t.State == StateError && t.Ending != ""
 	switch c {
 	case Cancel:
 		return t.State == StatePending || t.State == StateProcessing || t.State == StateError
 	case UndoTask:
-		return t.State == StatePending || t.State == StateProcessing || t.State == StateError && !undoHeld || t.State == StateProcessed
+		return t.State == StatePending || t.State == StateProcessing || t.State == StateError && !t.UndoHeld() || t.State == StateProcessed
 	case Resubmit, Release:
 		return t.State == StateError
 	case Migrate:

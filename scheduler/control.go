@@ -57,7 +57,7 @@ func (d *decider) handleControl(x *events.Control) {
 }
 
 func (d *decider) cancelTask(x *events.Control) {
-	if undoHeld(d.Task) {
+	if d.Task.UndoHeld() {
 		d.emit(&events.TaskCancelled{By: x.By, ForgetAt: d.forgetAt()}, time.Time{}, nil)
 		return
 	}

@@ -14,14 +14,14 @@ import (
 // task fits the version that a migration names.
 func Refusal(x *events.Control, t *events.Task) (why string) {
 	switch {
-	case !events.Allowed(x.Command, t) && undoHeld(t):
+	case !events.Allowed(x.Command, t) && t.UndoHeld():
 		return undoHeldReason
 	case !events.Allowed(x.Command, t):
 		return fmt.Sprintf("%s: task %q is %s", x.Command, t.ID, t.State) + heldBelow(x.Command, t)
 	}
 	switch x.Command {
 	case events.Cancel:
-		if undoHeld(t) && !x.Keep {
+		if t.UndoHeld() && !x.Keep {
 			return undoHeldReason
 		}
 	case events.UndoTask:
@@ -63,9 +63,6 @@ func heldBelow(c events.Command, t *events.Task) string {
 	}
 	return ""
 }
-
-// undoHeld reports whether a task is held during its undo.
-func undoHeld(t *events.Task) bool { return t.State == events.StateError && t.Ending != "" }
 
 // undoHeldReason refuses a second undo.
 const undoHeldReason = "its undo is held; resubmit or release it, or cancel with --keep to leave what can't be undone"
