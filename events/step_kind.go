@@ -1,7 +1,7 @@
 package events
 
 // StepKind is the kind of a step: what happens between its start and its end. (A Kind says whether a run is of a step
-// or of its undo. Each undo is a call, whatever the kind of its step.) The stored form of CallStep is empty.
+// or of its undo. An undo is a call, unless the step has children: see HasChildren.) The stored form of CallStep is empty.
 type StepKind string
 
 // CallStep is the kind of steps that call an operation of an agent. Their facts are those of attempts.

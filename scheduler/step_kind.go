@@ -3,8 +3,8 @@ package scheduler
 import "github.com/waybill-run/waybill/events"
 
 // stepDecider decides what the life of a step of one kind means. Before its start, its needs are done and its condition
-// holds. What is the same for all kinds is in plan.go and decide.go: needs, conditions, ends, holds and undo. An undo is
-// always a call.
+// holds. What is the same for all kinds is in plan.go and decide.go: needs, conditions, ends, holds and the order of the
+// undo. The undo of a step with children is their withdrawal, and has the kind of the step; any other undo is a call.
 type stepDecider interface {
 	// start begins a step, if it can begin now. A step that can't stays pending.
 	start(d *decider, i int)
