@@ -1,7 +1,8 @@
 // Package supervisor watches the timers in the log. It follows the events topic and keeps every armed timer by its due
 // time. When a timer is due and no event has disarmed it, the supervisor asks the scheduler for a recovery: retry, wait,
-// undo or hold. It knows nothing about workflows. The event that arms a timer has the policy that decides what to ask
-// for. The scheduler owns the budget, and accepts or refuses.
+// undo, hold, or fire (for the timer of a running step without an agent). When ids of ended tasks may be forgotten, it asks
+// for forget. It knows nothing about workflows. The event that arms a timer has the policy that decides what to ask for.
+// The scheduler owns the budget, and accepts or refuses.
 //
 // # The loop
 //
@@ -15,7 +16,7 @@
 //			failed:  the partition pauses, then asks for the same again
 //		for each partition that is restored and has no send in flight:
 //			due := deadlines.Due(now, one page)
-//			go outbox.Send(decide(due, now))
+//			go outbox.Send(decide(due, now), and forget, at most once a minute, if it is due)
 //		deadlines.Save(), each second or each 10,000 records
 //		wake at the earliest of: a timer due, the end of a pause, a save, the sweep interval
 //	}
