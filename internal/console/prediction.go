@@ -94,7 +94,7 @@ func (c *call) predict(row *events.Summary, needs func(step string) []string) (*
 	return &consoleapi.Prediction{EndsAt: events.InstantText(p.EndsAt), Misses: p.Misses(row.CompleteBy), CriticalPath: p.Path, Samples: p.Samples, Unknown: p.Unknown}, nil
 }
 
-// predictRow estimates when a task ends of which only the row is known; nil: nothing can be said.
+// predictRow estimates when a task ends if only its row is known; nil: nothing can be said.
 func (c *call) predictRow(row *events.Summary, partitions []int32) (*consoleapi.Prediction, error) {
 	d, _ := c.cfg.Cluster.Definition(row.Workflow, row.Version)
 	if d == nil {
@@ -106,7 +106,7 @@ func (c *call) predictRow(row *events.Summary, partitions []int32) (*consoleapi.
 	return c.predict(row, needsOfDefinition(d))
 }
 
-// rowHoldsBelow is holdsBelow for a task of which only the row is known. It doesn't say what is held below, so the rows of
+// rowHoldsBelow is holdsBelow if only the row of a task is known. It doesn't say what is held below, so the rows of
 // held children and items are searched.
 func (c *call) rowHoldsBelow(row *events.Summary, partitions []int32) (bool, error) {
 	if !slices.ContainsFunc(row.Steps, func(s events.StepSummary) bool {
