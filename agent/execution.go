@@ -62,7 +62,6 @@ func (e *execution) run() {
 		m.finish(j.at)
 		return
 	}
-	m.cfg.Listener.Started(j.req)
 	for {
 		switch next.action {
 		case actCall:
@@ -280,7 +279,7 @@ func (e *execution) callContext() context.Context {
 		e.progress.begin(cancel)
 		return &call{ctx, e.progress}
 	}
-	p := &progress{membership: e.membership, req: e.req, clock: e.clock}
+	p := &progress{membership: e.membership, req: &e.req, clock: &e.clock}
 	p.first = call{ctx, p}
 	p.begin(cancel)
 	e.progress = p

@@ -18,11 +18,9 @@ type Listener struct {
 	// Unhealthy: the health check failed; failures counts the consecutive ones.
 	Unhealthy func(err error, failures int)
 
-	// Started: a worker started a request, and is about to call the handler.
-	Started func(r Request)
 	// Retried: a call failed with err and is repeated after wait. tries counts the calls so far.
 	Retried func(r Request, err error, tries int, wait time.Duration)
-	// Finished: the reply was acknowledged; took is the time since Started.
+	// Finished: the reply was acknowledged; took is the time since a worker started the request.
 	Finished func(r Request, outcome events.Outcome, took time.Duration)
 	// Progressed: a report of progress was acknowledged.
 	Progressed func(r Request)

@@ -35,7 +35,7 @@ func TestStalledPollIsReported(t *testing.T) {
 			t.Errorf("after 10s: %v", d)
 		}
 		advance(15 * time.Second)
-		if d := live.HungFor(); d != 25*time.Second {
+		if d := live.HungFor().Round(time.Second); d != 25*time.Second { // it hangs since the reply was acknowledged
 			t.Errorf("after 25s: %v", d)
 		}
 		close(s.release)
@@ -112,7 +112,7 @@ func TestStalledWorkerIsReported(t *testing.T) {
 		s := pollsQuickly{newFakeSession()}
 		release := make(chan struct{})
 		stop := start(t, s.fakeSession, Config{Concurrency: 2, Liveness: &live, Open: func(context.Context) (Session, error) { return s, nil },
-			Listener: Listener{Started: func(r Request) {
+			Listener: Listener{Finished: func(r Request, _ events.Outcome, _ time.Duration) {
 				if r.Task == "o-0" {
 					<-release
 				}
@@ -122,7 +122,7 @@ func TestStalledWorkerIsReported(t *testing.T) {
 			advance(5 * time.Second)
 			s.deliver(testRecord(i+1, time.Now().Add(time.Hour)))
 		}
-		if d := live.HungFor(); d != 25*time.Second {
+		if d := live.HungFor().Round(time.Second); d != 25*time.Second { // it hangs since the reply was acknowledged
 			t.Errorf("after 25s: %v", d)
 		}
 		close(release)
@@ -142,7 +142,7 @@ func TestStarvedRequestsAreReported(t *testing.T) {
 		m.mu.Lock()
 		m.unlock()
 		time.Sleep(25 * time.Second)
-		if d := live.HungFor(); d != 25*time.Second {
+		if d := live.HungFor().Round(time.Second); d != 25*time.Second { // it hangs since the reply was acknowledged
 			t.Errorf("after 25s: %v", d)
 		}
 		m.mu.Lock()

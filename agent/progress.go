@@ -104,8 +104,8 @@ func (c *call) Value(key any) any {
 // call the handler several times.
 type progress struct {
 	membership *membership
-	req        Request
-	clock      clock
+	req        *Request
+	clock      *clock
 	// first is the context of the first call, which most requests have alone: one object of memory holds it all.
 	first call
 
@@ -272,9 +272,9 @@ func (p *progress) sendOne(value json.RawMessage) error {
 	}
 	ctx, cancel := context.WithTimeout(p.ctx, left)
 	defer cancel()
-	a := attempt{req: &p.req}
+	a := attempt{req: p.req}
 	reply := a.replyWith(events.Reply{Outcome: events.Progress, Body: value}).reply
-	rec := m.replyRecord(&p.req, &reply)
+	rec := m.replyRecord(p.req, &reply)
 	for i := range rec.Headers {
 		if h := &rec.Headers[i]; h.Key == events.HeaderID { // each report has an id of its own
 			h.Value = strconv.AppendInt(append(h.Value[:len(h.Value):len(h.Value)], '/'), int64(p.number+1), 10)
@@ -283,9 +283,9 @@ func (p *progress) sendOne(value json.RawMessage) error {
 	err := m.session.Send(ctx, rec)
 	switch {
 	case err == nil:
-		m.cfg.Listener.Progressed(p.req)
+		m.cfg.Listener.Progressed(*p.req)
 	case ctx.Err() == nil:
-		m.cfg.Listener.SendFailed(p.req, err)
+		m.cfg.Listener.SendFailed(*p.req, err)
 	}
 	return err
 }

@@ -433,8 +433,7 @@ func parseInstant(s []byte) (time.Time, bool) {
 	}
 	year, month, day := number(0, 4), number(5, 7), number(8, 10)
 	hour, minute, second, ms := number(11, 13), number(14, 16), number(17, 19), number(20, 23)
-	// ParseInstant handles the 29th to 31st, which aren't in every month.
-	if !ok || year < firstYear || month < 1 || month > 12 || day < 1 || day > 28 || hour > 23 || minute > 59 || second > 59 {
+	if !ok || year < firstYear || month < 1 || month > 12 || day < 1 || day > 28 && day > daysIn(year, month) || hour > 23 || minute > 59 || second > 59 {
 		return time.Time{}, false
 	}
 	seconds := int64(daysTo(year, month)+day-1)*secondsOfDay + int64(hour*3600+minute*60+second)
@@ -446,6 +445,9 @@ const (
 	daysOfEra    = 146_097 // 400 years
 	daysTo1970   = 719_468 // from 0000-03-01
 )
+
+// daysIn returns the number of days of a month.
+func daysIn(year, month int) int { return daysTo(year, month+1) - daysTo(year, month) }
 
 // daysTo returns the days from 1970-01-01 to the first of a month. It counts years from March to February, so that a
 // leap day is the last of its year (days_from_civil, Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").

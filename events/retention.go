@@ -36,8 +36,12 @@ func (f *PartitionForgot) fields(c *codec) {
 
 // OfPartition reports whether a fact is about a partition, not about a task.
 func OfPartition(f Fact) bool {
-	v := f.About().Verb
-	return v == VerbClaimed || v == VerbForgot
+	switch f.(type) {
+	case *PartitionClaimed, *PartitionForgot:
+		return true
+	default:
+		return false
+	}
 }
 
 // ForgetAtEnd returns the ForgetAt of an event that ends the task at an instant; zero: its id is never forgotten. A child
