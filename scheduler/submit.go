@@ -115,7 +115,7 @@ func (d *decider) computeLabels(s *events.Submission, p *workflow.Program, input
 // is refused.
 func (d *decider) submitDuplicate(s *events.Submission) {
 	if s.Digest() != d.Task.Digest || s.Parent != nil && !s.Parent.Same(d.Task.Parent) {
-		d.refuseSubmission(s, events.ReasonIDConflict, "task "+quoted(s.ID)+" is there already, with another body")
+		d.refuseSubmission(s, events.ReasonIDConflict, "task "+quoted(s.ID)+" exists already, with another body")
 		return
 	}
 	d.Ignored = IgnoredDuplicate

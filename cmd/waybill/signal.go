@@ -84,7 +84,7 @@ func runSignal(cmd *cobra.Command, o *signalOptions, args []string) error {
 	}
 	v := sentSignal{Task: s.Task, Name: s.Name, ID: s.ID, Partition: ack.Partition, Offset: fmt.Sprint(ack.Offset)}
 	return o.printObject(cmd.OutOrStdout(), v, func(out io.Writer) error {
-		_, err := fmt.Fprintf(out, "signal %s of %s written at %d/%s, with the id %s; `waybill timeline %s` shows whether a step took it\n",
+		_, err := fmt.Fprintf(out, "signal %s of %s written at %d/%s, with the id %s; `waybill timeline %s` shows whether a step has taken it\n",
 			s.Name, printable(s.Task), v.Partition, v.Offset, printable(s.ID), printable(s.Task))
 		return err
 	})

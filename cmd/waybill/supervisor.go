@@ -17,8 +17,9 @@ func newSupervisor() *cobra.Command {
 		Use:   "supervisor",
 		Short: "Run a supervisor: it watches deadlines and asks for recovery",
 		Long: `Run a supervisor. It watches the deadlines of all attempts and tasks, and the attempts that failed. When
-one is due, it asks the scheduler for recovery: retry, wait, undo or hold. It knows nothing about the
-workflow and writes no events. Without a supervisor nothing times out and nothing is retried.
+one is due, it asks the scheduler for recovery: retry, wait, undo or hold. It also asks the scheduler
+to end steps that wait for a time, and to forget the ids of tasks that ended long ago. It knows nothing
+about the workflow and writes no events. Without a supervisor nothing times out and nothing is retried.
 
 Run one or more processes: Kafka's consumer group protocol divides the partitions among them.`,
 		Example: `  waybill supervisor --brokers kafka:9092 --instance v1 --data-dir /var/lib/waybill/v1 --metrics-listen :9102`,

@@ -387,7 +387,7 @@ func TestInstantsWithoutATask(t *testing.T) {
 	w.end("2026-11-26T11:00:00Z", events.StatusReceived)
 	w.append(w.records.Backfill("s", Request{ID: "c", From: instant(t, "2026-11-26T08:00:00Z"), To: instant(t, "2026-11-26T12:00:01Z")}))
 	w.expect(w.decide(w.now), "backfilled 08:00:00, backfilled 09:00:00, backfilled 10:00:00, backfilled 11:00:00, finish")
-	w.refuse("2026-11-26T08:00:00Z", string(events.ReasonIDConflict)+": task is there already, with another body")
+	w.refuse("2026-11-26T08:00:00Z", string(events.ReasonIDConflict)+": task exists already, with another body")
 	w.refuse("2026-11-26T09:00:00Z", string(events.ReasonUnknownWorkflow)+": no workflow w")
 	w.end("2026-11-26T10:00:00Z", string(events.StateProcessed))
 	v := w.state.Find("s").View(true)
@@ -402,7 +402,7 @@ func TestInstantsWithoutATask(t *testing.T) {
 	}
 	w.same()
 	w.expect(w.pass("2026-11-26T12:00:00Z"), "due 12:00:00")
-	w.refuse("2026-11-26T12:00:00Z", string(events.ReasonIDConflict)+": task is there already, with another body")
+	w.refuse("2026-11-26T12:00:00Z", string(events.ReasonIDConflict)+": task exists already, with another body")
 	if o := w.state.Find("s").View(false).Last; o.Status != events.StatusRefused || o.Skipped != "" { // its id was taken by another program
 		t.Errorf("%+v", o)
 	}

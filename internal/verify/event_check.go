@@ -112,7 +112,7 @@ func (s *eventCheck) checkEndedAttempt() *Fault {
 	case s.run.running:
 		return faultf("P3", "%s of attempt %d of step %q, while attempt %d runs", s.e.Fact.Type(), n, s.slot.Step, s.run.attempt)
 	}
-	return faultf("P3", "%s of attempt %d of step %q, none of which runs", s.e.Fact.Type(), n, s.slot.Step)
+	return faultf("P3", "%s of attempt %d of step %q, while no attempt of it runs", s.e.Fact.Type(), n, s.slot.Step)
 }
 
 // checkRecovery checks that the first event from a recovery ends an armed timer (P4). So a second recovery for the same

@@ -25,7 +25,7 @@ func (s *eventCheck) checkUndoOrder() *Fault {
 	best, ok := s.nextUndo()
 	switch {
 	case !ok:
-		return faultf("P6", "undo of step %q, of which nothing is to be undone", s.slot.Step)
+		return faultf("P6", "undo of step %q, which has nothing to undo", s.slot.Step)
 	case best != s.index:
 		return faultf("P6", "undo of step %q begins before that of step %q", s.slot.Step, s.t.plan.Steps[best].ID)
 	}
