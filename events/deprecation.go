@@ -19,7 +19,7 @@ type Deprecation struct {
 
 // Header returns the header of the definition's record.
 func (d *Deprecation) Header() Header {
-	text, err := json.Marshal(d)
+	text, err := EncodeJSON(d)
 	if err != nil {
 		panic(fmt.Sprintf("events: a deprecation: %v", err)) // an instant of a year past 9999
 	}

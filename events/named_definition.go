@@ -94,7 +94,7 @@ func (d *NamedDefinition) Record(ns Namespace, source string) (Record, error) {
 	} else if !d.Since.IsZero() {
 		body.Since = d.Since.UTC().Format(TimeLayout)
 	}
-	value, err := json.Marshal(body)
+	value, err := EncodeJSON(body)
 	if err != nil {
 		return r, fmt.Errorf("encode the %s %s: %w", d.Kind, d.Name, err)
 	}

@@ -15,6 +15,7 @@ func TestNamedDefinitions(t *testing.T) {
 		{Kind: ScheduleDefinition, Name: "nightly", Body: []byte(`{"schedule":"nightly"}`), Since: at},
 		{Kind: IntakeDefinition, Name: "orders", Body: []byte(`{"intake":"orders"}`), Since: at, Paused: &By{Claimed: "ole", Why: "too many"}, By: By{Claimed: "ole"}},
 		{Kind: IntakeDefinition, Name: "orders", Since: at},
+		{Kind: IntakeDefinition, Name: "orders", Body: []byte(`{"intake":"orders","input":"${ event.a < event.b && event.c }"}`), Since: at}, // without HTML escapes
 	} {
 		r, err := d.Record("t.", "test")
 		if err != nil {

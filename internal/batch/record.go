@@ -107,7 +107,7 @@ type Records struct {
 }
 
 func (m *Records) record(kind, id string, v any) (events.Record, error) {
-	value, err := json.Marshal(v)
+	value, err := events.EncodeJSON(v)
 	if err != nil {
 		return events.Record{}, fmt.Errorf("encode a record of the batch %s: %w", id, err)
 	}

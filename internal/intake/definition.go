@@ -253,7 +253,7 @@ func Group(ns events.Namespace, name string) string { return string(ns) + "intak
 
 // Canonical returns the JSON of the definition: the same bytes for the same meaning.
 func (d *Definition) Canonical() json.RawMessage {
-	body, err := json.Marshal(d)
+	body, err := events.EncodeJSON(d)
 	if err != nil {
 		panic("intake: a definition that can't be encoded: " + err.Error()) // it was read from YAML or JSON
 	}

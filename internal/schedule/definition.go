@@ -208,7 +208,7 @@ func (d *Definition) compile(f *workflow.Form) {
 
 // Submission returns the submission of an instant. replyTo is the topic of schedules.
 func (d *Definition) Submission(at time.Time, replyTo string) (*events.Submission, error) {
-	name, err := json.Marshal(d.Name)
+	name, err := events.EncodeJSON(d.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -249,7 +249,7 @@ func (d *Definition) JSON() (json.RawMessage, error) {
 	if d.Every != 0 {
 		s.Every = d.Every.String()
 	}
-	return json.Marshal(s)
+	return events.EncodeJSON(s)
 }
 
 // SameRule reports whether two bodies have the same instants.

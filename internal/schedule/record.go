@@ -110,7 +110,7 @@ type Records struct {
 }
 
 func (m *Records) record(kind, schedule string, v any) (events.Record, error) {
-	value, err := json.Marshal(v)
+	value, err := events.EncodeJSON(v)
 	if err != nil {
 		return events.Record{}, fmt.Errorf("encode a record of the schedule %s: %w", schedule, err)
 	}
