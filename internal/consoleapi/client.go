@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/waybill-run/waybill/events"
 )
 
 const (
@@ -189,7 +191,7 @@ func (c *Client) read(ctx context.Context, path string, query url.Values, fn fun
 func (c *Client) Post(ctx context.Context, path string, body, into any) error {
 	within, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
-	text, err := json.Marshal(body)
+	text, err := events.EncodeJSON(body)
 	if err != nil {
 		return err
 	}

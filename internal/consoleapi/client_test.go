@@ -2,6 +2,7 @@ package consoleapi
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -139,5 +140,15 @@ func TestCheckSystem(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		s.Close()
+	}
+}
+
+// TestPostKeepsValues: a value that a user wrote is posted as it was written, without HTML escapes.
+func TestPostKeepsValues(t *testing.T) {
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }))
+	t.Cleanup(service.Close)
+	var got json.RawMessage
+	if err := newClient(t, Config{URL: service.URL}).Post(t.Context(), "/tasks", map[string]any{"input": json.RawMessage(`"<a> & b"`)}, &got); err != nil || string(got) != `{"input":"<a> & b"}` {
+		t.Errorf("%s, %v", got, err)
 	}
 }
