@@ -36,12 +36,9 @@ func (f *PartitionForgot) fields(c *codec) {
 
 // OfPartition reports whether a fact is about a partition, not about a task.
 func OfPartition(f Fact) bool {
-	switch f.(type) {
-	case *PartitionClaimed, *PartitionForgot:
-		return true
-	default:
-		return false
-	}
+	_, claimed := f.(*PartitionClaimed)
+	_, forgot := f.(*PartitionForgot)
+	return claimed || forgot
 }
 
 // ForgetAtEnd returns the ForgetAt of an event that ends the task at an instant; zero: its id is never forgotten. A child
