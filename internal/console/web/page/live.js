@@ -106,11 +106,15 @@ export function useAnswer(path, query = {}, { every = 2000, optional = false, on
   return { ...mine, refresh: () => asker.current?.poke() };
 }
 
+/** Whether each part of the screen has had its first answer. */
+export const allAnswered = () => [...askers].every((a) => a.answered);
+
 /** When an answer is asked again. */
 class Asker {
   poked = false; // ask again now
   stale = false; // it may have changed
   failed = false; // the last request did
+  answered = false; // with an answer or a problem
   asked = 0;
   wake = () => {};
 
@@ -168,6 +172,7 @@ async function keepFresh(asker, target, { optional, once, more, setState, signal
       if (signal.aborted) return;
       asOf.value = Date.now();
       asker.failed = false;
+      asker.answered = true;
       if (asker.on) changes.need();
       if (!whole) {
         const joined = more.join(data, parse(came));
@@ -183,6 +188,7 @@ async function keepFresh(asker, target, { optional, once, more, setState, signal
       if (once) return;
     } catch (e) {
       if (signal.aborted) return;
+      asker.answered = true;
       if (optional && e.status === 404) {
         setState({ target, absent: true });
         return;

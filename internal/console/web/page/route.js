@@ -1,6 +1,7 @@
 // The address: #/SCREEN/REST?PARAMETERS.
 
 import { signal } from '@preact/signals';
+import { allAnswered } from './live.js';
 
 /** What the address names: {name, rest, params}. rest is decoded. */
 export const route = signal(parseHash());
@@ -67,7 +68,10 @@ function arrive() {
   restore(positions.get(entry) ?? 0);
 }
 
-/** Scrolls to a position as soon as the screen is high enough, unless the user scrolls first. */
+/**
+ * Scrolls to a position until all parts of the screen have come, unless the user scrolls first. A part that comes above the
+ * others would move them.
+ */
 function restore(y) {
   scrollTo(0, y);
   if (y === 0) return;
@@ -75,7 +79,7 @@ function restore(y) {
   const { signal } = stop;
   const grown = new ResizeObserver(() => {
     scrollTo(0, y);
-    if (Math.abs(scrollY - y) < 2) stop.abort();
+    if (Math.abs(scrollY - y) < 2 && allAnswered()) stop.abort();
   });
   grown.observe(document.body);
   signal.addEventListener('abort', () => grown.disconnect());

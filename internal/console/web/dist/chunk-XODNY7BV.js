@@ -1,1 +1,0 @@
-import{i as l}from"./chunk-TPW2HJJ7.js";var o=l(null),e=()=>o.value?.file?.split(/[\\/]/).at(-1)??"";export{o as a,e as b};

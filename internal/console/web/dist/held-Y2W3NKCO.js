@@ -1,6 +1,0 @@
-import{a as u}from"./chunk-H3GJWL6W.js";import{a as c}from"./chunk-CVNBPJP3.js";import"./chunk-AKZB2SJD.js";import"./chunk-SEGQJIW4.js";import{h as n}from"./chunk-74N64566.js";import{A as s,h as t,ia as w,ka as $,la as f,s as p,v as m,w as l,y as i}from"./chunk-TPW2HJJ7.js";import"./chunk-UHTZOUWE.js";function C(){let{params:d}=m.value,a=d.get("ended")==="true",r=d.get("workflow")??"",e=n("/error-groups",{workflow:r,ended:a,limit:200},{every:3e3,optional:!0,on:["holds"]}),h=n("/workflows",{},{every:1e4,on:["workflows"]});return t`<${w} text=${e.problem} /><${f} answer=${e.data} />
-    <div class="bar"><label class="beside">Workflow <select value=${r} onChange=${o=>s(l(["held"],{workflow:o.target.value,ended:a}))}><option value="">all</option>
-        ${[...new Set((h.data?.workflows??[]).map(o=>o.workflow))].map(o=>t`<option key=${o} value=${o}>${o}</option>`)}</select></label>
-      <label class="beside"><input type="checkbox" checked=${a} onChange=${()=>s(l(["held"],{workflow:r,ended:!a}))} /> also causes that no longer hold a task</label>
-      <a href=${i(r?`state:error workflow:${r}`:"state:error")}>All held tasks${e.data&&` (${p(e.data.held)})`}</a> <a href="#/alerts">Alerts</a></div>
-    ${e.absent?t`<${u} open />`:e.data?t`<${c} answer=${e.data} />`:!e.problem&&t`<${$} what="the groups" />`}`}export{C as Held};

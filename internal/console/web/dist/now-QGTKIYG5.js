@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-Y3YCQZB6.js";import"./chunk-6XEDPT7G.js";import"./chunk-CVNBPJP3.js";import"./chunk-AKZB2SJD.js";import"./chunk-SEGQJIW4.js";import"./chunk-74N64566.js";import"./chunk-TPW2HJJ7.js";import"./chunk-UHTZOUWE.js";export{a as Now,b as WorkflowCounts};
