@@ -55,6 +55,7 @@ type Config struct {
 type Topic struct {
 	sync.Mutex
 	cfg      Config
+	id       string        // of the topic that was read; empty: none was, or the brokers don't tell it
 	position int64         // all records below it are applied
 	caughtUp bool          // the end of the topic was reached once
 	changed  chan struct{} // closed, and replaced, when something was applied
@@ -118,11 +119,33 @@ func (t *Topic) follow(ctx context.Context) error {
 		return nil
 	}
 	if _, is := errors.AsType[*logreader.OffsetRangeError](err); is { // another topic, or this process wasn't there for a month
-		t.position, t.caughtUp = 0, false
-		t.cfg.Reset()
-		t.Notify()
+		t.reset()
 	}
 	return err
+}
+
+// reset forgets what was read. The caller holds the lock.
+func (t *Topic) reset() {
+	t.position, t.caughtUp = 0, false
+	t.cfg.Reset()
+	t.Notify()
+}
+
+// adopt notes which topic is read. Positions in an earlier one mean nothing in it, even if it has those offsets: then
+// what was read is forgotten, and the topic is opened again.
+func (t *Topic) adopt(id string) error {
+	t.Lock()
+	defer t.Unlock()
+	was := t.id
+	if id == "" || was == id {
+		return nil
+	}
+	t.id = id
+	if was == "" {
+		return nil
+	}
+	t.reset()
+	return &kafka.RecreatedError{Topic: t.cfg.Topic, Was: was, Is: id}
 }
 
 func (t *Topic) followFrom(ctx context.Context) error {
@@ -140,6 +163,9 @@ func (t *Topic) followFrom(ctx context.Context) error {
 		return err
 	}
 	defer f.Close()
+	if err := t.adopt(f.TopicID(t.cfg.Topic)); err != nil {
+		return err
+	}
 	for {
 		rs, err := f.Poll(ctx)
 		if err != nil {

@@ -379,6 +379,9 @@ func (f *Follower) failed() error {
 // partition is assigned again after it was not owned. The map must not be modified.
 func (f *Follower) Assigned() map[int32]uint64 { return f.balancer.Assigned() }
 
+// TopicID returns the id of the topic that it reads, which is fixed for its lifetime; empty: the brokers don't tell it.
+func (f *Follower) TopicID(topic string) string { return kafka.FormatTopicID(f.fetcher.ids[topic]) }
+
 // HighWatermark returns the end of a partition's log when it was assigned, or shortly after. It is not ok if the
 // partition isn't assigned, or its end isn't known yet. A reader whose Position has reached it has seen all
 // records that were written before it became the owner.
