@@ -276,12 +276,12 @@ func (e *execution) callContext() context.Context {
 		ctx, cancel = context.WithCancelCause(e.ctx) // it ends with e.ctx
 	}
 	if e.progress != nil {
-		e.progress.begin(cancel)
+		e.progress.startCall(cancel)
 		return &call{ctx, e.progress}
 	}
 	p := &progress{membership: e.membership, req: &e.req, clock: &e.clock}
 	p.first = call{ctx, p}
-	p.begin(cancel)
+	p.startCall(cancel)
 	e.progress = p
 	return &p.first
 }

@@ -137,7 +137,7 @@ func (m *membership) runWorker(j job) {
 // nextJob returns the next queued request, or waits for one. Workers are reused because their stacks have
 // grown. False: the worker must end, since the membership does or enough workers are idle.
 func (m *membership) nextJob(loop *watchdog.Loop) (job, bool) {
-	j, ok, idle := m.takeQueuedOrIdle()
+	j, ok, idle := m.nextQueuedOrIdle()
 	if idle {
 		loop.End()
 		j, ok = <-m.handoff
@@ -146,9 +146,9 @@ func (m *membership) nextJob(loop *watchdog.Loop) (job, bool) {
 	return j, ok
 }
 
-// takeQueuedOrIdle returns the next queued request, which takes over the worker's slot. If none may be started, or a
+// nextQueuedOrIdle returns the next queued request, which takes over the worker's slot. If none may be started, or a
 // request that was parked gets the slot, the worker counts as idle.
-func (m *membership) takeQueuedOrIdle() (j job, ok, idle bool) {
+func (m *membership) nextQueuedOrIdle() (j job, ok, idle bool) {
 	m.mu.Lock()
 	defer m.unlock()
 	if len(m.slotWaiters) == 0 && m.hasRoom() {

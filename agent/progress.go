@@ -133,8 +133,8 @@ func (r *Request) ProgressEvery() time.Duration {
 	return events.PlainProgressEvery
 }
 
-// begin is called when a call of the handler begins. A silence then ends it by cancel; nil: there is no heartbeat.
-func (p *progress) begin(cancel context.CancelCauseFunc) {
+// startCall is called when a call of the handler begins. A silence then ends it by cancel; nil: there is no heartbeat.
+func (p *progress) startCall(cancel context.CancelCauseFunc) {
 	if cancel == nil {
 		return
 	}

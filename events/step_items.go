@@ -183,13 +183,13 @@ func (f *ItemsStarted) apply(t *Task, e *Event) error {
 		for i := f.From; i < f.To; i++ {
 			s.setItem(i, func(x *Item) { x.State, x.Attempt = StepRunning, f.Attempt })
 		}
-		s.Items.passed(f.From, f.To)
+		s.Items.removePending(f.From, f.To)
 		s.Unknown = true // until all have completed
 	})
 }
 
-// passed records that items which were pending aren't any more.
-func (it *Items) passed(from, to int) {
+// removePending records that items which were pending aren't any more.
+func (it *Items) removePending(from, to int) {
 	if from >= it.Next {
 		it.Next = to
 	} else if len(it.again) > 0 {
@@ -235,7 +235,7 @@ func (f *ItemEnded) apply(t *Task, e *Event) error {
 		return s.Items.in(f.Item, StepRunning)
 	}, func(s *Step) {
 		if s.Items.Item(f.Item).State == StepPending {
-			s.ownItems().passed(f.Item, f.Item+1)
+			s.ownItems().removePending(f.Item, f.Item+1)
 		}
 		s.setItem(f.Item, func(x *Item) {
 			x.State, x.Seq, x.Output, x.Error = StepCompleted, e.Seq, jsonscan.TrimSpace(f.Output), f.Error

@@ -55,12 +55,12 @@ type holds struct {
 	ended *Alert  // EndedAt and EndedBy of the alert that was open at the last Save
 }
 
-// noteHold records whether an event began or ended a hold. was is the state before the event; by is the event's type.
-func (rs *taskRows) noteHold(r *taskRow, e *events.Event, was events.TaskState, offset int64, by string) {
+// recordHold records whether an event began or ended a hold. was is the state before the event; by is the event's type.
+func (rs *taskRows) recordHold(r *taskRow, e *events.Event, was events.TaskState, offset int64, by string) {
 	if f, ok := e.Fact.(*events.TaskHeld); ok {
 		rs.holdChanges++
 		a := events.AlertOfHold(e, f, r.summary.Ending, r.summary.CatchFailed(f.Error))
-		r.group = rs.groups.begin(r.summary, f.Error, e.At)
+		r.group = rs.groups.addHold(r.summary, f.Error, e.At)
 		r.getHolds().begun = append(r.holds.begun, Alert{Task: r.task, Seq: a.Seq, Offset: offset, At: a.At, Code: cutText(a.Code), Step: a.Step, Message: cutText(a.Message), Group: r.group})
 		return
 	}
@@ -287,7 +287,7 @@ func (r reader) alerts(kind byte, since time.Time, q *AlertQuery, l *AlertList) 
 			scan.n++
 			continue
 		}
-		over, err := scan.take(it.key(), it.value())
+		over, err := scan.add(it.key(), it.value())
 		if err != nil {
 			r.corrupt(kind, it.rest(), err)
 		}
@@ -315,9 +315,9 @@ func (a *alertScan) onlyCounts() bool {
 	return a.n >= a.q.Limit && !a.passing && a.least == math.MinInt64
 }
 
-// take handles the next alert. over reports that it is too old, and so are all after it: those of open alerts are in the
+// add handles the next alert. over reports that it is too old, and so are all after it: those of open alerts are in the
 // order of their holds, and instants in a partition never decrease. An earlier hold can have a later end.
-func (a *alertScan) take(key, data []byte) (over bool, err error) {
+func (a *alertScan) add(key, data []byte) (over bool, err error) {
 	if len(data) < alertHeadBytes {
 		return false, errNoAlert
 	}

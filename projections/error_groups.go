@@ -60,8 +60,8 @@ func newErrorGroups() errorGroups {
 	return errorGroups{byID: map[string]*ErrorGroup{}, changed: map[string]bool{}}
 }
 
-// begin adds a hold, and returns the id of its group. s is the row after the event, err its error; nil: it has none.
-func (gs *errorGroups) begin(s *events.Summary, err *events.Error, at time.Time) string {
+// addHold adds a hold, and returns the id of its group. s is the row after the event, err its error; nil: it has none.
+func (gs *errorGroups) addHold(s *events.Summary, err *events.Error, at time.Time) string {
 	if err == nil {
 		err = &events.Error{}
 	}

@@ -29,7 +29,7 @@ func snapshotTasks(r *events.SnapshotReader, m *events.Snapshot, look func(*snap
 	all := make(map[string]snapshotTask, m.Tasks)
 	var parts events.PartsReader
 	for i, value := range values {
-		if err := takeChunk(all, &parts, value); err != nil {
+		if err := mergeChunk(all, &parts, value); err != nil {
 			return nil, fmt.Errorf("chunk %d of the open tasks: %w", i, err)
 		}
 	}
@@ -62,8 +62,8 @@ func keepDecoded(most int) func(*snapshotTask, *events.Task) {
 	}
 }
 
-// takeChunk adds the next chunk of open tasks to all.
-func takeChunk(all map[string]snapshotTask, parts *events.PartsReader, value []byte) error {
+// mergeChunk adds the next chunk of open tasks to all.
+func mergeChunk(all map[string]snapshotTask, parts *events.PartsReader, value []byte) error {
 	k, err := events.DecodeChunk(value)
 	if err != nil {
 		return err

@@ -136,7 +136,7 @@ func (rs *taskRows) fold(r *taskRow, rec *events.Record, ceType string, seq uint
 			if version != r.summary.Version && r.group != "" {
 				rs.groups.migrate(r.group, version, r.summary.Version)
 			}
-			rs.noteHold(r, e, was.state, rec.Offset, ceType)
+			rs.recordHold(r, e, was.state, rec.Offset, ceType)
 			rs.stats.add(e, r.summary, was)
 			rs.steps.add(e, r.summary, &c)
 			rs.agents.addRequest(e, &c)

@@ -329,7 +329,7 @@ func (b *restoration) findSnapshot(ctx context.Context) error {
 // fromSnapshot restores from the snapshot and the later events. done is false if the snapshot can't be used; the store
 // is then empty or unchanged.
 func (b *restoration) fromSnapshot(ctx context.Context) (done bool, err error) {
-	load, err := b.takeSnapshot(ctx)
+	load, err := b.readSnapshot(ctx)
 	taken := err == nil
 	if taken {
 		var next int64
@@ -356,9 +356,9 @@ func (b *restoration) fromSnapshot(ctx context.Context) (done bool, err error) {
 	return false, nil
 }
 
-// takeSnapshot reads the snapshot. It limits concurrent reads to the number of processors, since a snapshot takes much
+// readSnapshot reads the snapshot. It limits concurrent reads to the number of processors, since a snapshot takes much
 // memory until it is loaded.
-func (b *restoration) takeSnapshot(ctx context.Context) (load func(context.Context) error, err error) {
+func (b *restoration) readSnapshot(ctx context.Context) (load func(context.Context) error, err error) {
 	release, err := b.cfg.views.acquireLoadSlot(ctx)
 	if err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ func (signalStep) start(d *decider, i int) {
 	d.emit(f, d.attemptDeadline(i, events.Do), d.policyOf(i, f))
 	for k := range d.Task.Signals {
 		if d.Task.Signals[k].Name == p.Signal {
-			d.takeSignal(i, &d.Task.Signals[k])
+			d.completeBySignal(i, &d.Task.Signals[k])
 			return
 		}
 	}
@@ -37,8 +37,8 @@ func (signalStep) recover(d *decider, i int, r *events.Recovery) {
 	d.failRun(i, events.Do, &events.Error{Code: events.CodeExpired, Message: "no signal " + quoted(d.Task.Plan.Steps[i].Signal) + " came in time"})
 }
 
-// takeSignal completes a running step with a kept signal.
-func (d *decider) takeSignal(i int, k *events.KeptSignal) {
+// completeBySignal completes a running step with a kept signal.
+func (d *decider) completeBySignal(i int, k *events.KeptSignal) {
 	d.emit(&events.SignalCompleted{Step: d.Task.Plan.Steps[i].ID, Attempt: d.Task.Steps[i].Attempt, Received: k.Seq}, time.Time{}, nil)
 }
 
@@ -50,7 +50,7 @@ func (d *decider) handleSignal(s *events.Signal) {
 	}
 	e := d.emit(&events.TaskSignalled{Name: s.Name, ID: s.ID, By: s.By, Claimed: s.Claimed, Data: s.Data}, time.Time{}, nil)
 	if i := firstWaiting(d.Task, s.Name); i >= 0 {
-		d.takeSignal(i, &events.KeptSignal{Seq: e.Seq})
+		d.completeBySignal(i, &events.KeptSignal{Seq: e.Seq})
 		d.advance()
 	}
 }

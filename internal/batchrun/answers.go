@@ -31,7 +31,7 @@ func (a *answers) expect(x *events.Control) (answer <-chan *events.Answer, forge
 	}
 }
 
-func (a *answers) hand(rs []events.Record) {
+func (a *answers) deliver(rs []events.Record) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i := range rs {

@@ -34,14 +34,14 @@ func (s *Service) send(ctx context.Context) error {
 				cancel(fmt.Errorf("read the answers: %w", err))
 				return
 			}
-			a.hand(rs)
+			a.deliver(rs)
 		}
 	})
 	running := map[string]bool{}
-	defer s.tellOpen(false)
+	defer s.reportOpen(false)
 	for {
 		changed := s.Changed()
-		s.tellOpen(true)
+		s.reportOpen(true)
 		for _, id := range s.active() {
 			if !running[id] {
 				running[id] = true
@@ -66,8 +66,8 @@ func (s *Service) setSends(sends bool) {
 	s.sends = sends
 }
 
-// tellOpen tells the listener of the batches that haven't ended.
-func (s *Service) tellOpen(sends bool) {
+// reportOpen tells the listener of the batches that haven't ended.
+func (s *Service) reportOpen(sends bool) {
 	if s.cfg.Listener.Open == nil {
 		return
 	}
@@ -193,7 +193,7 @@ func (r *run) start(ctx context.Context, do *batch.Step) {
 		x := &do.Send[i]
 		r.open.Go(func() {
 			answer, why := r.s.command(ctx, r.answers, x)
-			r.tell(ctx, func() {
+			r.post(ctx, func() {
 				r.b.Answered(time.Now(), x.Task, answer, why)
 				r.mark(x.Task)
 				if told := r.s.cfg.Listener.Commanded; told != nil {
@@ -211,7 +211,7 @@ func (r *run) start(ctx context.Context, do *batch.Step) {
 			r.slots <- struct{}{}
 			v, err := r.s.cfg.Look(ctx, task)
 			<-r.slots
-			r.tell(ctx, func() {
+			r.post(ctx, func() {
 				delete(r.looking, task)
 				r.observe(task, v, err)
 			})
@@ -219,7 +219,7 @@ func (r *run) start(ctx context.Context, do *batch.Step) {
 	}
 }
 
-func (r *run) tell(ctx context.Context, fn func()) {
+func (r *run) post(ctx context.Context, fn func()) {
 	select {
 	case r.tells <- fn:
 	case <-ctx.Done():

@@ -86,8 +86,8 @@ func (x *OpenLevel) computePerTask(first *OpenLevel) {
 	}
 }
 
-// settleAfter exceeds the interval at which any role saves its state.
-const settleAfter = 3 * time.Second
+// compactionQuiet exceeds the interval at which any role saves its state.
+const compactionQuiet = 3 * time.Second
 
 // unbounded lets all parked tasks be runnable.
 const unbounded = 1 << 30
@@ -226,7 +226,7 @@ func (s *openLog) measureLevel(ctx context.Context, o *OpenOptions, open int) (*
 				return err
 			}
 		}
-		if err := settle(ctx, n); err != nil {
+		if err := awaitCompaction(ctx, n); err != nil {
 			return err
 		}
 		if more > 0 {
@@ -254,10 +254,10 @@ func (s *openLog) measureLevel(ctx context.Context, o *OpenOptions, open int) (*
 	return x, nil
 }
 
-// settle waits until the stores have written and compacted what was saved. That isn't a cost of the load.
-func settle(ctx context.Context, n *instance.Instance) error {
+// awaitCompaction waits until the stores have written and compacted what was saved. That isn't a cost of the load.
+func awaitCompaction(ctx context.Context, n *instance.Instance) error {
 	select { // roles don't notify when they have saved
-	case <-time.After(settleAfter):
+	case <-time.After(compactionQuiet):
 	case <-ctx.Done():
 		return ctx.Err()
 	}

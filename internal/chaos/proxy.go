@@ -115,13 +115,13 @@ func (p *Proxy) Set(w Weather) {
 	close(p.changed)
 	p.changed = make(chan struct{})
 	for l := range p.links {
-		if w.Cut && w.befalls(l) {
+		if w.Cut && w.affects(l) {
 			l.reset()
 		}
 	}
 }
 
-func (w *Weather) befalls(l *link) bool { return w.Share == 0 || l.luck < w.Share }
+func (w *Weather) affects(l *link) bool { return w.Share == 0 || l.luck < w.Share }
 
 // Snap breaks every connection in the middle of the next frame of that direction: the receiver gets the beginning of
 // the frame, and then the connection ends. It returns the number of connections.
@@ -189,7 +189,7 @@ func (p *Proxy) serve(client net.Conn) {
 func (p *Proxy) admit(l *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || p.weather.Cut && p.weather.befalls(l) {
+	if p.closed || p.weather.Cut && p.weather.affects(l) {
 		return false
 	}
 	p.links[l] = true
@@ -209,7 +209,7 @@ func (p *Proxy) pump(l *link, d Direction, from, to net.Conn) {
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {
-			if !p.pass(l, d) {
+			if !p.awaitPassage(l, d) {
 				return
 			}
 			if l.snap[d].Load() {
@@ -227,14 +227,14 @@ func (p *Proxy) pump(l *link, d Direction, from, to net.Conn) {
 	}
 }
 
-// pass waits until the weather lets a chunk through, and reports whether the
+// awaitPassage waits until the weather lets a chunk through, and reports whether the
 // connection still lives.
-func (p *Proxy) pass(l *link, d Direction) bool {
+func (p *Proxy) awaitPassage(l *link, d Direction) bool {
 	for {
 		p.mu.Lock()
 		w, changed := p.weather, p.changed
 		p.mu.Unlock()
-		if !w.befalls(l) {
+		if !w.affects(l) {
 			return true
 		}
 		if !w.Hold[d] {

@@ -24,13 +24,13 @@ func (c *call) changes(*noParameters) (none eventStream, err error) {
 	f := newChangeFeed(c)
 	ctx, stop := context.WithCancel(ctx)
 	defer f.close(stop)
-	f.firstLook(ctx)
-	if err := s.begin(); err != nil {
+	f.observeFirst(ctx)
+	if err := s.sendHeaders(); err != nil {
 		return s.endStream(err)
 	}
 	batches := f.batchesChanged()
-	look := time.NewTicker(c.timeouts.look)
-	defer look.Stop()
+	observe := time.NewTicker(c.timeouts.observe)
+	defer observe.Stop()
 	for n := 1; ; {
 		seen := consoleapi.Changes{What: []string{}, Tasks: []string{}}
 		select {
@@ -38,12 +38,12 @@ func (c *call) changes(*noParameters) (none eventStream, err error) {
 		case <-batches:
 			batches = f.batchesChanged()
 			seen.What = append(seen.What, consoleapi.ChangedBatches)
-		case <-look.C:
+		case <-observe.C:
 			unfinished := len(f.pending) > 0
-			if f.look(ctx); !unfinished {
-				continue // a message follows when it has looked
+			if f.observeAll(ctx); !unfinished {
+				continue // a message follows when all are observed
 			}
-		case l := <-f.looked:
+		case l := <-f.observed:
 			if f.update(l, &seen); len(seen.What) == 0 && len(f.pending) > 0 {
 				continue
 			}
@@ -81,45 +81,45 @@ func (s *stream) sendChanges(n int, seen *consoleapi.Changes) error {
 	return s.send(fmt.Appendf(nil, "id: %d\nevent: %s\ndata: %s\n\n", n, kind, data))
 }
 
-// changeFeed finds what changed for one stream. What isn't in the index is looked at in goroutines of its own, since
+// changeFeed finds what changed for one stream. What isn't in the index is observed in goroutines of its own, since
 // Kafka can take long to answer. Until it has answered, nothing has changed.
 type changeFeed struct {
 	*call
-	watch   *index.Watch
-	last    map[string]any  // by the name of a change: what was seen last
-	pending map[string]bool // the changes that are being looked for
-	looked  chan lookedAt
-	looks   sync.WaitGroup
+	watch     *index.Watch
+	last      map[string]any  // by the name of a change: what was seen last
+	pending   map[string]bool // the views that are being observed
+	observed  chan observation
+	observing sync.WaitGroup
 }
 
-// lookedAt is what was seen by a look; nil: it can't be read.
-type lookedAt struct {
+// observation is the current value of a view; nil: it can't be read.
+type observation struct {
 	name  string
 	value any
 }
 
 func newChangeFeed(c *call) *changeFeed {
 	f := &changeFeed{call: c, watch: c.cfg.Index.Watch(), last: map[string]any{}, pending: map[string]bool{}}
-	f.looked = make(chan lookedAt, len(f.views()))
+	f.observed = make(chan observation, len(f.views()))
 	return f
 }
 
-// close ends the looks and waits for their end.
+// close ends the observations and waits for their end.
 func (f *changeFeed) close(stop func()) {
 	stop()
-	f.looks.Wait()
+	f.observing.Wait()
 	f.watch.Close()
 }
 
-// firstLook looks at what later looks are compared with: the client asks for its lists after the stream has begun, so a
+// observeFirst observes what later observations are compared with: the client asks for its lists after the stream has begun, so a
 // change after that must not be missed. It waits for a short time. What isn't known by then is reported when it is.
-func (f *changeFeed) firstLook(ctx context.Context) {
-	f.look(ctx)
-	within := time.NewTimer(f.timeouts.firstLook)
+func (f *changeFeed) observeFirst(ctx context.Context) {
+	f.observeAll(ctx)
+	within := time.NewTimer(f.timeouts.firstObservation)
 	defer within.Stop()
 	for len(f.pending) > 0 {
 		select {
-		case l := <-f.looked:
+		case l := <-f.observed:
 			f.update(l, &consoleapi.Changes{})
 		case <-within.C:
 			return
@@ -129,20 +129,20 @@ func (f *changeFeed) firstLook(ctx context.Context) {
 	}
 }
 
-// look looks at everything that isn't being looked at.
-func (f *changeFeed) look(ctx context.Context) {
-	since := time.Now().Add(-f.timeouts.look / 2)
+// observeAll observes each view that isn't being observed.
+func (f *changeFeed) observeAll(ctx context.Context) {
+	since := time.Now().Add(-f.timeouts.observe / 2)
 	for name, view := range f.views() {
 		if f.pending[name] {
 			continue
 		}
 		f.pending[name] = true
-		f.looks.Go(func() { f.looked <- lookedAt{name, view(ctx, since)} })
+		f.observing.Go(func() { f.observed <- observation{name, view(ctx, since)} })
 	}
 }
 
-// update adds a change if a look has seen something else than the one before. What can't be read has changed once.
-func (f *changeFeed) update(l lookedAt, to *consoleapi.Changes) {
+// update adds a change if a view has another value than at the last observation. What can't be read has changed once.
+func (f *changeFeed) update(l observation, to *consoleapi.Changes) {
 	delete(f.pending, l.name)
 	if last, known := f.last[l.name]; !known || !reflect.DeepEqual(l.value, last) {
 		to.What = append(to.What, l.name)
@@ -150,7 +150,7 @@ func (f *changeFeed) update(l lookedAt, to *consoleapi.Changes) {
 	f.last[l.name] = l.value
 }
 
-// views are what is looked at, by the name of its change. All streams share what is read.
+// views are what is observed, by the name of its change. All streams share what is read.
 func (f *changeFeed) views() map[string]func(ctx context.Context, since time.Time) any {
 	within := f.timeouts.answer
 	return map[string]func(context.Context, time.Time) any{

@@ -20,7 +20,7 @@ import (
 // that were applied. While nothing changes it has beats only.
 func TestChanges(t *testing.T) {
 	w := newRecording(t)
-	w.within.changes, w.within.look = time.Millisecond, 20*time.Millisecond
+	w.within.changes, w.within.observe = time.Millisecond, 20*time.Millisecond
 	s := w.console(t, nil)
 	came, status := openStream(t, s, api+"/changes")
 	if status != http.StatusOK {
@@ -83,7 +83,7 @@ func TestChanges(t *testing.T) {
 // isn't answered. Its late answer is reported as a change, since nothing is known of before.
 func TestChangesWhileKafkaIsSlow(t *testing.T) {
 	w := newRecording(t)
-	w.within.changes, w.within.look, w.within.firstLook, w.within.answer = time.Millisecond, 20*time.Millisecond, 20*time.Millisecond, 10*time.Second
+	w.within.changes, w.within.observe, w.within.firstObservation, w.within.answer = time.Millisecond, 20*time.Millisecond, 20*time.Millisecond, 10*time.Second
 	answered := make(chan struct{})
 	w.groups = func(ctx context.Context) {
 		select {

@@ -70,13 +70,13 @@ type timeouts struct {
 	indexed time.Duration // for the index to apply a write, and to read the workflow definitions
 	slot    time.Duration // for a free slot of those that bound the concurrent requests of a kind
 	write   time.Duration // for a client to receive an answer
-	// changes is the least time between two messages of a stream of changes. look is how often it looks at what isn't in
-	// the index: groups, topics, definitions. firstLook bounds how long the first look delays the headers.
-	changes, look, firstLook time.Duration
+	// changes is the least time between two messages of a stream of changes. observe is how often it observes what isn't in
+	// the index: groups, topics, definitions. firstObservation bounds how long the first observation delays the headers.
+	changes, observe, firstObservation time.Duration
 }
 
 var defaultTimeouts = timeouts{read: 30 * time.Second, answer: 60 * time.Second, control: 30 * time.Second, indexed: 5 * time.Second, slot: 10 * time.Second, write: 60 * time.Second,
-	changes: time.Second, look: 5 * time.Second, firstLook: time.Second}
+	changes: time.Second, observe: 5 * time.Second, firstObservation: time.Second}
 
 // probePaths are the probes that platforms call.
 var probePaths = []string{"/healthz", "/readyz", "/startupz"}

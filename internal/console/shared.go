@@ -45,7 +45,7 @@ func (s *shared[T]) join(notBefore time.Time, within time.Duration) *asking[T] {
 	case s.last != nil && !s.last.began.Before(notBefore):
 		return s.last
 	case s.running == nil:
-		s.begin(&asking[T]{done: make(chan struct{})}, within)
+		s.start(&asking[T]{done: make(chan struct{})}, within)
 		return s.running
 	case !s.running.began.Before(notBefore):
 		return s.running
@@ -55,8 +55,8 @@ func (s *shared[T]) join(notBefore time.Time, within time.Duration) *asking[T] {
 	return s.next
 }
 
-// begin asks. The caller holds the mutex. No caller's end ends it: others may wait for the same answer.
-func (s *shared[T]) begin(a *asking[T], within time.Duration) {
+// start asks. The caller holds the mutex. No caller's end ends it: others may wait for the same answer.
+func (s *shared[T]) start(a *asking[T], within time.Duration) {
 	a.began, s.running = time.Now(), a
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), within)
@@ -71,7 +71,7 @@ func (s *shared[T]) begin(a *asking[T], within time.Duration) {
 		s.running = nil
 		if next := s.next; next != nil {
 			s.next = nil
-			s.begin(next, within)
+			s.start(next, within)
 		}
 	}()
 }

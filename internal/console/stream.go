@@ -87,8 +87,8 @@ func (c *call) openStream() (s *stream, ctx context.Context, release func(), err
 	}, nil
 }
 
-// begin sends the headers.
-func (s *stream) begin() error {
+// sendHeaders sends the headers.
+func (s *stream) sendHeaders() error {
 	if err := s.out.SetReadDeadline(time.Time{}); err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func (c *call) taskEvents(in *taskEventsRequest) (none eventStream, err error) {
 		return none, unavailable("%v", err)
 	}
 	defer from.Close()
-	if err := s.begin(); err != nil {
+	if err := s.sendHeaders(); err != nil {
 		return s.endStream(err)
 	}
 	take := func(text *bytes.Buffer, r *events.Record) (bool, error) {
@@ -339,7 +339,7 @@ func (c *call) events(in *eventsRequest) (none eventStream, err error) {
 		return none, unavailable("%v", err)
 	}
 	defer tail.Close()
-	if err := s.begin(); err != nil {
+	if err := s.sendHeaders(); err != nil {
 		return s.endStream(err)
 	}
 	return s.endStream(s.follow(ctx, tail, func(text *bytes.Buffer, r *events.Record) (bool, error) {

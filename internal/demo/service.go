@@ -120,7 +120,7 @@ func (w *Services) Repair() {
 // Do performs a call. The error is a *Failure, or that of ctx: the call may still take effect then.
 func (w *Services) Do(ctx context.Context, c Call) (json.RawMessage, error) {
 	if c.UndoKey == "" && c.CheckKey == "" {
-		defer w.begin(c.Key)()
+		defer w.countCall(c.Key)()
 	}
 	timer := time.NewTimer(latency(c.Key))
 	defer timer.Stop()
@@ -156,8 +156,8 @@ func (w *Services) status(c Call) (json.RawMessage, error) {
 	return json.RawMessage(`{"outcome":"none"}`), nil
 }
 
-// begin counts a call that may take effect, until the returned function is called.
-func (w *Services) begin(key string) (end func()) {
+// countCall counts a call that may take effect, until the returned function is called.
+func (w *Services) countCall(key string) (end func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls[key]++
@@ -241,7 +241,7 @@ func parcelStatus(key string) string {
 
 // effectLater takes effect after the caller's deadline.
 func (w *Services) effectLater(c Call) {
-	end := w.begin(c.Key)
+	end := w.countCall(c.Key)
 	w.pending.Go(func() {
 		defer end()
 		time.Sleep(time.Until(c.Deadline) + lateEffectDelay)

@@ -43,11 +43,11 @@ func (s *sketch) place() {
 	for sweep := range placeSweeps {
 		if sweep%2 == 0 {
 			for i := range s.columns {
-				s.columns[i].settle(func(c *cell) []*cell { return c.left })
+				s.columns[i].alignCells(func(c *cell) []*cell { return c.left })
 			}
 		} else {
 			for i := len(s.columns) - 1; i >= 0; i-- {
-				s.columns[i].settle(func(c *cell) []*cell { return c.right })
+				s.columns[i].alignCells(func(c *cell) []*cell { return c.right })
 			}
 		}
 	}
@@ -73,16 +73,16 @@ type block struct {
 	cells       int
 }
 
-// settle moves the cells of a column as near as possible to the mean height of their neighbours on one side, by least
+// alignCells moves the cells of a column as near as possible to the mean height of their neighbours on one side, by least
 // squares, in their order and with their distances. It pools violators (isotonic regression).
-func (c *column) settle(side func(*cell) []*cell) {
+func (c *column) alignCells(side func(*cell) []*cell) {
 	blocks, offsets, offset := make([]block, 0, len(c.cells)), make([]int, len(c.cells)), 0
 	for i, x := range c.cells {
 		if i > 0 {
 			offset += distance(c.cells[i-1], x)
 		}
 		offsets[i] = offset
-		want, weight := x.wants(side(x))
+		want, weight := x.desiredCenter(side(x))
 		b := block{(want - offset) * weight, weight, 1}
 		for len(blocks) > 0 {
 			last := blocks[len(blocks)-1]
@@ -103,8 +103,8 @@ func (c *column) settle(side func(*cell) []*cell) {
 	}
 }
 
-// wants returns the height that a cell wants, and how much.
-func (c *cell) wants(near []*cell) (center, weight int) {
+// desiredCenter returns the height that is best for a cell, and its weight.
+func (c *cell) desiredCenter(near []*cell) (center, weight int) {
 	if len(near) == 0 {
 		return c.center, 1
 	}

@@ -79,7 +79,7 @@ var familyMutations = []mutation{
 		`Depth: d.childDepth(), Item: &item`, `Depth: d.childDepth(), Item: new(int)`,
 		"scheduler", "TestItemsComplete"),
 	one("item-starts-twice", "events.ItemsStarted.apply",
-		`s.Items.passed(f.From, f.To)`, `_ = s`,
+		`s.Items.removePending(f.From, f.To)`, `_ = s`,
 		"scheduler", "TestItemsComplete"),
 	one("item-with-two-tasks-unseen", "internal/verify.finish.checkChild",
 		`twice {`, `twice && false {`,

@@ -32,7 +32,7 @@ var progressMutations = []mutation{
 	one("unbounded-silence-unseen", "internal/verify.eventCheck.silenceEnds",
 		`h == 0`, `true`,
 		"internal/verify", "TestHeartbeats"),
-	one("call-that-goes-on-in-silence", "agent.progress.begin",
+	one("call-that-goes-on-in-silence", "agent.progress.startCall",
 		`cancel(ErrOver)`, ``,
 		"agent", "TestSilenceEndsTheCall"),
 	one("progress-that-floods-the-broker", "agent.progress.next",

@@ -430,7 +430,7 @@ func (s *sandbox) step() error {
 	if says != nil && (reply == nil || s.compare(says.moment, reply.moment) < 0) {
 		reply = says
 	}
-	if s.takeSignal(reply, timer, fires, waits) {
+	if s.deliverSignal(reply, timer, fires, waits) {
 		return nil
 	}
 	switch {
@@ -441,11 +441,11 @@ func (s *sandbox) step() error {
 		return nil
 	case reply != nil && (timer == nil || s.compare(reply.moment, fires) <= 0):
 		if reply == says {
-			s.takeItem(item, says)
+			s.deliverItem(item, says)
 			return nil
 		}
 		if isReport(reply.outcome) {
-			s.takeReport(ref)
+			s.removeReport(ref)
 		} else {
 			delete(s.answers, ref)
 		}

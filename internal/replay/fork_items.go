@@ -37,7 +37,7 @@ func (r *itemsRecording) last(step string, k events.Kind, item int) itemRef {
 	return itemRef{events.RequestRef{Step: step, Kind: k, Attempt: r.attempt[of]}, item}
 }
 
-func (r *itemsRecording) begins(e *events.Event, step string, k events.Kind, attempt, item int) {
+func (r *itemsRecording) recordBegin(e *events.Event, step string, k events.Kind, attempt, item int) {
 	of := itemRef{events.RequestRef{Step: step, Kind: k}, item}
 	if k == events.Undo {
 		of.item = 0
@@ -67,7 +67,7 @@ func (r *itemsRecording) add(e *events.Event) bool {
 func (r *itemsRecording) addStart(e *events.Event) bool {
 	if f, is := e.Fact.(*events.ItemsStarted); is {
 		for i := f.From; i < f.To; i++ {
-			r.begins(e, f.Step, events.Do, f.Attempt, i)
+			r.recordBegin(e, f.Step, events.Do, f.Attempt, i)
 		}
 		return true
 	}
@@ -79,7 +79,7 @@ func (r *itemsRecording) addStart(e *events.Event) bool {
 	if is {
 		attempt := r.last(f.Step, events.Undo, 0).ref.Attempt
 		for _, i := range f.Items {
-			r.begins(e, f.Step, events.Undo, attempt, i)
+			r.recordBegin(e, f.Step, events.Undo, attempt, i)
 		}
 	}
 	return is
@@ -196,8 +196,8 @@ func (s *sandbox) firstItem() (is itemRef, first *pending) {
 	return is, first
 }
 
-// takeItem decides what an item's task says.
-func (s *sandbox) takeItem(is itemRef, says *pending) {
+// deliverItem decides what an item's task says.
+func (s *sandbox) deliverItem(is itemRef, says *pending) {
 	if s.items[is] = s.items[is][1:]; len(s.items[is]) == 0 {
 		delete(s.items, is)
 	}

@@ -51,8 +51,8 @@ func (s *sandbox) scheduleReports(ref events.RequestRef, since time.Time) {
 	}
 }
 
-// takeReport removes the first report of an attempt.
-func (s *sandbox) takeReport(ref events.RequestRef) {
+// removeReport removes the first report of an attempt.
+func (s *sandbox) removeReport(ref events.RequestRef) {
 	if s.reports[ref] = s.reports[ref][1:]; len(s.reports[ref]) == 0 {
 		delete(s.reports, ref)
 	}

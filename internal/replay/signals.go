@@ -11,8 +11,8 @@ func (s *sandbox) pendingSignals() []sentSignal {
 	return all[s.signalled:]
 }
 
-// takeSignal delivers the next recorded signal if nothing else comes before it.
-func (s *sandbox) takeSignal(reply *pending, timer *events.Armed, fires moment, waits *queuedStart) bool {
+// deliverSignal delivers the next recorded signal if nothing else comes before it.
+func (s *sandbox) deliverSignal(reply *pending, timer *events.Armed, fires moment, waits *queuedStart) bool {
 	next := s.pendingSignals()
 	switch {
 	case len(next) == 0,

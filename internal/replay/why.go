@@ -104,11 +104,11 @@ func (s *Since) Add(r *events.Record) {
 	case a.Verb == events.VerbHeld:
 		s.held = e.At
 	case a.Phase.Begins() || a.Phase == events.PhaseWaiting || a.Verb == events.VerbRepeated:
-		s.begins(a.Slot(), e.At)
+		s.recordBegin(a.Slot(), e.At)
 	}
 }
 
-func (s *Since) begins(slot events.Slot, at time.Time) {
+func (s *Since) recordBegin(slot events.Slot, at time.Time) {
 	if s.runs == nil {
 		s.runs = map[events.Slot]time.Time{}
 	}

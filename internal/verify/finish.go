@@ -147,14 +147,14 @@ func (f *finish) checkOpenTask(t *task) {
 	}
 	if bound, since, ok := f.drainBy(t); ok && !f.waitsForChild(t) {
 		switch by := since.Add(bound); {
-		case !t.settled() && f.now.After(by):
+		case !t.endedOrHeld() && f.now.After(by):
 			f.addTaskFault(t, faultf("P14", "%s %s after it was asked for and the faults were off; at most %s", t.state, f.now.Sub(since), bound))
 			return
-		case t.settled() && t.statusAt > by.UnixMilli():
+		case t.endedOrHeld() && t.statusAt > by.UnixMilli():
 			f.addTaskFault(t, faultf("P14", "%s %s after it was asked for and the faults were off; at most %s", t.state, time.UnixMilli(t.statusAt).Sub(since), bound))
 		}
 	}
-	if t.settled() {
+	if t.endedOrHeld() {
 		return
 	}
 	armed := t.open.timers.Armed
@@ -253,9 +253,9 @@ func (f *finish) checkEffects(t *task) {
 			continue
 		}
 		for g := 0; g <= int(s.generation); g++ {
-			x := settled{step: p.ID, key: events.IdempotencyKey(f.c.o.Namespace, t.name, p.ID, events.Do, g),
+			x := stepOutcome{step: p.ID, key: events.IdempotencyKey(f.c.o.Namespace, t.name, p.ID, events.Do, g),
 				completed: s.flags.has(completed) && g == int(s.generation),
-				caught:    s.flags.has(caught) && s.flags.has(unknown) && p.Undo != nil, back: t.takenBack() && p.Undo != nil,
+				caught:    s.flags.has(caught) && s.flags.has(unknown) && p.Undo != nil, back: t.mustBeUndone() && p.Undo != nil,
 				byHand: s.flags.has(handUndone), spared: !s.flags.has(undoAsked | handUndone)}
 			if fault := f.c.ledger.check(x); fault != nil {
 				f.addTaskFault(t, fault)

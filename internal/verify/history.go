@@ -285,7 +285,7 @@ func (c *Checker) ofTask(p *partition, t *task, e *events.Event, r *events.Recor
 	if in := e.Cause.Inbox; !e.Queued && (in == events.Tasks || in == events.Controls) {
 		t.askedAt = millis(e.At)
 	}
-	if was := t.settle(c.o.Keep); was != nil {
+	if was := t.recordState(c.o.Keep); was != nil {
 		c.spare = append(c.spare, was)
 	}
 }

@@ -129,7 +129,7 @@ func (c *Checker) compareInput(kind events.Inbox, x *input, l *lead) *Fault {
 	switch {
 	case x.unreadable != "":
 		return faultf("P15", "%s led to %s and can't be used: %s", cause, l.fact, x.unreadable)
-	case c.dead[l.place].why != "" && !c.takenAgain(l.place) && !c.recreated(l.inboxPart):
+	case c.dead[l.place].why != "" && !c.consumedTwice(l.place) && !c.recreated(l.inboxPart):
 		return faultf("P15", "%s led to %s and is a dead letter: %s", cause, l.fact, c.dead[l.place].why)
 	case x.task != l.task:
 		return faultf("P10", "%s is about task %q", cause, x.task)

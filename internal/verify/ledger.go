@@ -83,7 +83,7 @@ func (l *Ledger) Check(t *events.Task) []Fault {
 		if !t.Plan.Steps[i].StepKind.CallsAgent() {
 			continue
 		}
-		x := settled{step: t.Plan.Steps[i].ID, key: s.Key, completed: s.State == events.StepCompleted,
+		x := stepOutcome{step: t.Plan.Steps[i].ID, key: s.Key, completed: s.State == events.StepCompleted,
 			caught: s.State == events.StepCaught && s.Unknown && t.Plan.Steps[i].Undo != nil,
 			back:   back && t.Plan.Steps[i].Undo != nil}
 		if fault := l.check(x); fault != nil {
@@ -100,8 +100,8 @@ func undoHeld(t *events.Task) bool {
 	return slices.ContainsFunc(t.Steps, func(s *events.Step) bool { return s.Undo != nil && s.Undo.State == events.StepError })
 }
 
-// settled is what the ledger of a step is compared with.
-type settled struct {
+// stepOutcome is what the ledger of a step is compared with.
+type stepOutcome struct {
 	step, key string
 	completed bool // by its agent
 	caught    bool // its error was caught, and it may have had an effect
@@ -110,7 +110,7 @@ type settled struct {
 	spared    bool // no undo was requested
 }
 
-func (l *Ledger) check(s settled) *Fault {
+func (l *Ledger) check(s stepOutcome) *Fault {
 	x := l.keys[s.key]
 	if x == nil {
 		x = &effects{}

@@ -113,14 +113,14 @@ func (c *Checker) recordStarted(t *task, step int, f *events.AttemptStarted) {
 		return
 	}
 	id := events.RequestID(t.id, events.RequestRef{Step: f.Step, Kind: f.Kind, Attempt: f.Attempt})
-	if x := c.takeRequest(t, id, sumOfText(f.TokenHash)); x != nil {
+	if x := c.removeRequest(t, id, sumOfText(f.TokenHash)); x != nil {
 		c.checkRequest(t, len(t.attempts)-1, id, x)
 	}
 }
 
-// takeRequest removes the request of an attempt from those that were fed before their attempts; nil: there is none. If the
+// removeRequest removes the request of an attempt from those that were fed before their attempts; nil: there is none. If the
 // id of the task may be forgotten, a request with another token is of another task.
-func (c *Checker) takeRequest(t *task, id string, token uint64) *request {
+func (c *Checker) removeRequest(t *task, id string, token uint64) *request {
 	var before *request
 	for x := c.requests[id]; x != nil; before, x = x, x.next {
 		if x.token != token && t.forgets() {

@@ -229,7 +229,7 @@ func (f *finish) checkChild(p *task, x offspring, items map[itemOf]string) *Faul
 	switch {
 	case !t.state.Terminal():
 		return faultf("P25", "it is %s, and its parent %q is %s", t.state, p.id, p.state)
-	case t.state == events.StateProcessed && p.takenBack() && flags.has(completed|unknown) && undoes:
+	case t.state == events.StateProcessed && p.mustBeUndone() && flags.has(completed|unknown) && undoes:
 		return faultf("P25", "it is processed, and its parent %q is %s", p.id, p.state)
 	}
 	return nil
@@ -238,7 +238,7 @@ func (f *finish) checkChild(p *task, x offspring, items map[itemOf]string) *Faul
 // waitsForChild reports whether a run of an open task waits for a child that hasn't ended. The child is checked by itself:
 // it may be held.
 func (f *finish) waitsForChild(t *task) bool {
-	return !t.settled() && slices.ContainsFunc(f.children[t], func(x offspring) bool {
+	return !t.endedOrHeld() && slices.ContainsFunc(f.children[t], func(x offspring) bool {
 		step := int(t.attempts[x.attempt].step)
 		return !x.task.state.Terminal() && (t.open.run(step, events.Do).running || t.open.run(step, events.Undo).running)
 	})

@@ -163,17 +163,17 @@ func runNumber(k events.Kind) uint8 {
 	return 0
 }
 
-// takenBack reports whether all completed steps of the task had to be undone.
-func (t *task) takenBack() bool {
+// mustBeUndone reports whether all completed steps of the task had to be undone.
+func (t *task) mustBeUndone() bool {
 	return t.state == events.StateUndone || t.state == events.StateCancelled && !t.keep && !t.left
 }
 
-// settled reports whether the task has ended or is held, so that nothing happens without an operator.
-func (t *task) settled() bool { return t.state.Terminal() || t.state == events.StateError }
+// endedOrHeld reports whether the task has ended or is held, so that nothing happens without an operator.
+func (t *task) endedOrHeld() bool { return t.state.Terminal() || t.state == events.StateError }
 
-// settle updates the task after an event, and releases memory that no further event needs. Once the task has ended it
+// recordState updates the task after an event, and releases memory that no further event needs. Once the task has ended it
 // returns the former open, for reuse.
-func (t *task) settle(keep bool) (was *open) {
+func (t *task) recordState(keep bool) (was *open) {
 	s := t.open.state
 	if s.StatusSeq == s.Seq {
 		t.statusAt = s.UpdatedAt.UnixMilli()

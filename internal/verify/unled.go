@@ -228,11 +228,11 @@ type takeover struct {
 var passing = []events.Reason{events.ReasonUnknownWorkflow, events.ReasonTooLarge, events.ReasonBadReplyTo, events.ReasonTaskStopped,
 	events.ReasonUnknownTask, events.ReasonTooManySignals}
 
-// takenAgain reports whether an input with a dead letter may also have led to an event, since it was consumed twice.
+// consumedTwice reports whether an input with a dead letter may also have led to an event, since it was consumed twice.
 // That happens if the group's offsets expired, since a dead letter leaves no cause in the log. The second consumer has
 // claimed the partition after the dead letter was written. Its claim is the last one before which no later cause of the
 // inbox came.
-func (c *Checker) takenAgain(at place) bool {
+func (c *Checker) consumedTwice(at place) bool {
 	l, p := c.dead[at], c.parts[at.partition]
 	if p == nil || l.at == 0 || !slices.Contains(passing, l.why) {
 		return false
@@ -253,7 +253,7 @@ func (f *finish) checkDeadletters() {
 	})
 	for _, at := range places {
 		in := f.c.inboxes[at.inboxPart]
-		if c := f.c; in == nil || c.recreated(at.inboxPart) || !in.whole(at.offset) || in.inputs.get(at.offset) != nil || f.c.takenAgain(at) {
+		if c := f.c; in == nil || c.recreated(at.inboxPart) || !in.whole(at.offset) || in.inputs.get(at.offset) != nil || f.c.consumedTwice(at) {
 			continue
 		}
 		f.faults.add(Fault{"P15", "", at.inbox.String(), at.partition, at.offset,

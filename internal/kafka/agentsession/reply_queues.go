@@ -91,7 +91,7 @@ func (q *replies) startFlights() {
 		if len(l.waiting) == 0 || !q.mayStartFlight(to, l) {
 			continue
 		}
-		if boarded := q.takeWaiting(l); len(boarded) > 0 {
+		if boarded := q.removeWaiting(l); len(boarded) > 0 {
 			l.flight = newFlight(q, to, boarded)
 			q.topics[to.Topic].flights++
 			flights = append(flights, l.flight)

@@ -110,9 +110,9 @@ func (q *replies) send(ctx context.Context, rec *events.Record, owner *ownedPart
 	}
 }
 
-// takeWaiting removes waiting replies of a queue for its next flight. It drops those whose deadline has passed: their Send has
+// removeWaiting removes waiting replies of a queue for its next flight. It drops those whose deadline has passed: their Send has
 // returned. It fails those whose owner has lost the partition.
-func (q *replies) takeWaiting(l *replyQueue) []*reply {
+func (q *replies) removeWaiting(l *replyQueue) []*reply {
 	var boarded []*reply
 	q.narrow.DropExpired(time.Now())
 	n, bytes := 0, kafka.BatchOverhead

@@ -77,7 +77,7 @@ func (p *positions) useEvent(of int32, event int64, known bool) {
 	}
 }
 
-// setUnconfirmed records events before the log is searched for them. A concurrent takeUnconfirmed then searches for
+// setUnconfirmed records events before the log is searched for them. A concurrent removeUnconfirmed then searches for
 // them too.
 func (p *positions) setUnconfirmed(named map[int32][]int64) {
 	p.mu.Lock()
@@ -87,8 +87,8 @@ func (p *positions) setUnconfirmed(named map[int32][]int64) {
 	}
 }
 
-// takeUnconfirmed removes and returns the events of a partition that may not be in the log.
-func (p *positions) takeUnconfirmed(of int32) []int64 {
+// removeUnconfirmed removes and returns the events of a partition that may not be in the log.
+func (p *positions) removeUnconfirmed(of int32) []int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	open := p.events.unconfirmed[of]
@@ -140,7 +140,7 @@ func (w *Worker) lookUpEvents(ctx context.Context, named map[int32][]int64) map[
 // partition's inboxes, which are paused, are read from their starts. If that fails or an event remains undecided, the
 // next Poll fails, and a new client checks again.
 func (w *Worker) confirmEvents(ctx context.Context, p int32) {
-	open := w.positions.takeUnconfirmed(p)
+	open := w.positions.removeUnconfirmed(p)
 	if len(open) == 0 {
 		return
 	}

@@ -47,8 +47,8 @@ func (p *positions) recordFetched(resp *kmsg.OffsetFetchResponse) {
 	}
 }
 
-// takeFetched removes and returns the fetched commit of a partition.
-func (p *positions) takeFetched(at kafka.TopicPartition) groupmember.PositionCommit {
+// removeFetched removes and returns the fetched commit of a partition.
+func (p *positions) removeFetched(at kafka.TopicPartition) groupmember.PositionCommit {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c, ok := p.fetched[at]
@@ -112,7 +112,7 @@ func (w *Worker) fetched(offsets map[string]map[int32]kgo.Offset) (fetched map[k
 	for topic, ps := range offsets {
 		for p := range ps {
 			at := kafka.TopicPartition{Topic: topic, Partition: p}
-			c := w.positions.takeFetched(at)
+			c := w.positions.removeFetched(at)
 			fetched[at] = c
 			if _, event, marked := groupmember.ParsePositionMark(c.Metadata); marked && event >= 0 {
 				named[w.home(p)] = append(named[w.home(p)], event)

@@ -74,8 +74,8 @@ func (a *pendingOffsets) pending(owned map[int32]uint64) map[int32]bool {
 	return maps.Clone(a.waiting)
 }
 
-// takeStable reports, once, that a request needn't require stable offsets.
-func (a *pendingOffsets) takeStable() bool {
+// resetStable reports, once, that a request needn't require stable offsets.
+func (a *pendingOffsets) resetStable() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	settled := a.stable

@@ -36,7 +36,7 @@ func TestSettledOffsetsAreFetchedAsTheyAre(t *testing.T) {
 	}
 	a := &pendingOffsets{waiting: map[int32]bool{}}
 	to := &sink{}
-	conn := &stableFlagConn{to, a.takeStable}
+	conn := &stableFlagConn{to, a.resetStable}
 	write := func(what string, b, want []byte) {
 		t.Helper()
 		before := string(b)

@@ -231,7 +231,7 @@ func Open(ctx context.Context, cfg Config) (*Worker, error) {
 	w.opened = time.Now()
 
 	life, cut := context.WithCancel(context.Background())
-	session, err := kgo.NewGroupTransactSession(append(clearStableFlag(cfg.Config, w.pendingOffsets.takeStable).ClientOptions(), w.options(life)...)...)
+	session, err := kgo.NewGroupTransactSession(append(clearStableFlag(cfg.Config, w.pendingOffsets.resetStable).ClientOptions(), w.options(life)...)...)
 	if err != nil {
 		cut()
 		return nil, fmt.Errorf("worker %q of group %q: client: %w", cfg.Owner, cfg.Group, err)
