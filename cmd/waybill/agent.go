@@ -47,7 +47,7 @@ The response decides how the attempt ends:
   202                                      the work is in progress: the same request is posted again,
                                            and the body is reported as progress
   other 2xx                                completed
-  408, 409, 425, 429, 5xx, network error   retried until complete-by; Retry-After is honoured
+  408, 409, 425, 429, 5xx, network error   retried until complete-by; Retry-After is respected
   other 4xx                                rejected
   3xx                                      failed: redirects are not followed
 

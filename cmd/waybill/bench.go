@@ -72,7 +72,7 @@ At the end the log is verified. If a guarantee is broken, there is no result: ex
 	f.StringVar(&o.shape, "shape", "chain", "chain: steps one after another; fan-out: one step, then all others but one in parallel, then one")
 	f.Float64Var(&l.TimeoutShare, "timeout-share", 0, "share of tasks, 0 to 1, with an attempt that times out and is retried")
 	f.Float64Var(&l.UndoShare, "undo-share", 0, "share of tasks, 0 to 1, whose last step is rejected, so that they are undone")
-	f.DurationVar(&l.AttemptWithin, "attempt-within", l.AttemptWithin, "complete_within of an attempt: the length of a timeout")
+	f.DurationVar(&l.AttemptWithin, "attempt-within", l.AttemptWithin, "complete_within of an attempt: the length of a time-out")
 	f.BoolVar(&floor, "floor", false, "also run the floor, and show the ratio")
 	f.BoolVar(&noIndex, "no-index", false, "run without an index")
 	cmd.AddCommand(newBenchOpen(), newBenchRestore(), newBenchTimers())

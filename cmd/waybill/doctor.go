@@ -25,8 +25,8 @@ func newDoctor() *cobra.Command {
 		Long: `Check brokers, topics, workflows, consumer groups, agents and open transactions. Print what was found, and
 how to fix what is wrong. Run it first when tasks don't advance. It writes nothing.
 
-Groups are checked twice, 6 s apart, to see whether they make progress. A fault means that tasks wait or
-could be lost: exit code 1. A note is not a fault.`,
+If records wait, groups are checked twice, 6 s apart, to see whether they make progress. A fault means that tasks
+wait or could be lost: exit code 1. A note is not a fault.`,
 		Example: `  waybill doctor --brokers kafka:9092`,
 		Args:    noArguments,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runDoctor(cmd, &o) },

@@ -25,8 +25,7 @@ type forkFlags struct {
 
 func (o *forkFlags) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.workflow, "workflow", "", "workflow definition: a file, or NAME/VERSION of one in the log, also of a deleted one that tasks had")
-	cmd.Flags().StringVar(&o.assume, "assume", string(replay.AssumeCompleted),
-		fmt.Sprintf("answer to attempts without a recorded answer: one of %v", replay.Assumes))
+	cmd.Flags().StringVar(&o.assume, "assume", string(replay.AssumeCompleted), "answer to attempts without a recorded answer: completed, failed, rejected or silent")
 }
 
 // program checks the flags and compiles the definition.

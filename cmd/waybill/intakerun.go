@@ -89,7 +89,7 @@ Run one or more processes: Kafka's consumer group protocol divides the partition
 	r.flags(cmd, false)
 	registry.flags(cmd)
 	f := cmd.Flags()
-	f.StringSliceVar(&o.Only, "intake", nil, "name of an intake to run, may be repeated (default: all)")
+	f.StringSliceVar(&o.Only, "intake", nil, "name of an intake to run (repeatable) (default: all)")
 	f.IntVar(&o.Workers, "workers", runtime.GOMAXPROCS(0), "number of workers of each intake; workers beyond the number of its topic's partitions are idle")
 	f.DurationVar(&r.transaction, "transaction-timeout", 0, "time after which brokers roll back the transaction of a process that died (default 10s)")
 	return cmd

@@ -52,7 +52,7 @@ func newSubmit() *cobra.Command {
 		Long: `Submit tasks. Without -f the flags describe one submission. With -f each line of a file (-: standard input)
 is one submission:
 
-  {"id", "workflow", "version"?, "input", "reply_to"?, "priority"?, "labels"?, "complete_by"?}
+  {"id", "workflow", "version"?, "input"?, "reply_to"?, "priority"?, "labels"?, "complete_by"?}
 
 All lines are checked before the first is sent. The id is the idempotency key: sending the same submission
 again has no effect, and a different submission with a used id is refused.

@@ -53,7 +53,7 @@ var commandGroups = []struct {
 	{"Try it", []string{"demo", "up"}},
 	{"Roles", []string{"scheduler", "supervisor", "agent", "console"}},
 	{"Tasks (all but submit also as `waybill task NAME`)", []string{"submit", "task", "list", "get", "timeline", "why", "items", "wait", "cancel", "resubmit", "undo", "release", "signal"}},
-	{"Definitions and topics", []string{"workflow", "topics"}},
+	{"Definitions and topics", []string{"workflow", "schedule", "intake", "topics"}},
 	{"Operation", []string{"top", "alerts", "errors", "batch", "deadletters", "doctor", "open"}},
 	{"History", []string{"replay", "export", "view", "verify"}},
 }

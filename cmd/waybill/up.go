@@ -46,7 +46,8 @@ machine. In production, run the roles against your own Kafka cluster.
 
 With --demo a sample order is submitted every two seconds. Its workflow is quick-order, which is order with short
 deadlines. A quarter of the orders fail and are retried, undone or held. One in twenty names a workflow that doesn't
-exist, and becomes a dead letter. So every screen of the console soon has something to show. --rate 0 submits none.`,
+exist, and becomes a dead letter. So every screen of the console soon has something to show. --rate 0 submits none,
+and doesn't apply quick-order.`,
 		Example: `  waybill up --demo
   waybill up --demo --rate 0
   waybill up --workflow docs/examples/notice.yaml --data-dir ./waybill-data`,
@@ -58,7 +59,7 @@ exist, and becomes a dead letter. So every screen of the console soon has someth
 	o.console.operator = true // `waybill up` is for one user's machine
 	o.console.flags(cmd)
 	f.StringVar(&o.listen, "kafka-listen", embedded.DefaultListen, "loopback address for Kafka clients")
-	f.BoolVar(&o.demo, "demo", false, "apply the sample workflows 'order' and 'quick-order', run their three simulated services, and submit sample orders")
+	f.BoolVar(&o.demo, "demo", false, "apply the sample workflow 'order', run its three simulated services, and submit sample orders (see --rate)")
 	f.Float64Var(&o.rate, "rate", demo.TrickleRate, "with --demo: number of sample orders to submit a second; some fail; 0: none")
 	f.StringArrayVar(&o.workflows, "workflow", nil, "file of a workflow definition to apply (repeatable)")
 	f.Int32Var(&o.partitions, "partitions", events.DefaultPartitions, "number of partitions of the inboxes and of events in a new data directory; it can't be changed later")

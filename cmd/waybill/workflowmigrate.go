@@ -51,7 +51,14 @@ and not changed: exit code 8. To revert a migration, migrate back to the previou
 	f.IntVar(&o.from, "from", 0, "only tasks of this version; 0: all others")
 	f.BoolVar(&o.execute, "execute", false, "migrate; without it, only show what would be migrated")
 	f.Lookup("filter").Usage = "only tasks that match these terms, such as 'state:held since:1h'"
-	f.Lookup("preview").Hidden = true // it is the dry run
+	f.Lookup("why").Usage = "reason, recorded in the log (required with --execute)"
+	for _, name := range []string{"rate", "canary", "canary-within", "batch", "detach"} { // it is always a batch
+		f.Lookup(name).Usage = strings.TrimPrefix(f.Lookup(name).Usage, "with --filter: ")
+	}
+	f.Lookup("canary").Usage = "with --execute: " + f.Lookup("canary").Usage
+	for _, name := range []string{"preview", "request-id", "timeout"} { // it is the dry run; they are for a single command
+		f.Lookup(name).Hidden = true
+	}
 	commandLineOnly(f, "to", "from", "execute")
 	return cmd
 }

@@ -75,7 +75,7 @@ type Batch struct {
 	CreatedAt    *string              `json:"created_at" format:"date-time" jsonschema:"When it was created."`
 	EndedAt      *string              `json:"ended_at" format:"date-time" jsonschema:"When it ended. null: it hasn't."`
 	Tasks        int                  `json:"tasks" jsonschema:"The number of its tasks."`
-	Counts       map[batch.Status]int `json:"counts" jsonschema:"The number of tasks by status: waiting, accepted, refused, passed, recurred, unanswered."`
+	Counts       map[batch.Status]int `json:"counts" jsonschema:"The number of tasks by status."`
 	Dropped      bool                 `json:"results_dropped,omitempty" jsonschema:"true: the results of its tasks are no longer kept."`
 }
 

@@ -239,7 +239,7 @@ func agentFinding(name string, g Group) Finding {
 
 func consoleFinding(url, addr string) Finding {
 	if url == "" {
-		return Finding{"console", Note, "none of this cluster answers at http://" + addr + ": tools without --api read the log instead, which takes longer", "start one: waybill console"}
+		return Finding{"console", Note, "none of this cluster answers at http://" + addr + ": tools without --api or WAYBILL_API read the log instead, which takes longer", "start one: waybill console"}
 	}
 	return Finding{"console", OK, url, ""}
 }
