@@ -109,7 +109,7 @@ def serve(m, producer, replies):
     headers = {k: v.decode() for k, v in m.headers() or []}
     complete_by = datetime.fromisoformat(headers["ce_completeby"].replace("Z", "+00:00"))
     left = lambda: (complete_by - datetime.now(timezone.utc)).total_seconds()
-    if left() > 0:  # else whoever asked has given up
+    if left() > 0:  # else the scheduler has given up
         as_outcome = lambda outcome: {"ce_request": headers["ce_request"], "ce_outcome": outcome}
         report = reporter(producer, replies, m.key(), as_outcome("progress"), left, float(headers.get("ce_heartbeat", 0)))
         try:
