@@ -59,7 +59,7 @@ and not changed: exit code 8. To revert a migration, migrate back to the previou
 	for _, name := range []string{"preview", "request-id", "timeout"} { // it is the dry run; they are for a single command
 		f.Lookup(name).Hidden = true
 	}
-	commandLineOnly(f, "to", "from", "execute")
+	commandLineOnly(f, "to", "from", "execute", "why")
 	return cmd
 }
 
