@@ -3,7 +3,6 @@ package kafka
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
 	"net"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -52,20 +51,13 @@ func (c Config) ClientOptions() []kgo.Opt {
 		kgo.DisableClientMetrics(),
 		kgo.RetryBackoffFn(retryBackoff),
 		kgo.RequestRetries(requestRetries),
+		kgo.Dialer(c.dialer()),
 	}
 	if c.Reached {
 		opts = append(opts, kgo.AlwaysRetryEOF())
 	}
 	if c.ClientID != "" {
 		opts = append(opts, kgo.ClientID(c.ClientID))
-	}
-	switch {
-	case c.Dial != nil && c.TLS != nil:
-		opts = append(opts, kgo.Dialer(tlsOver(c.Dial, c.TLS)))
-	case c.Dial != nil:
-		opts = append(opts, kgo.Dialer(c.Dial))
-	case c.TLS != nil:
-		opts = append(opts, kgo.DialTLSConfig(c.TLS))
 	}
 	if len(c.SASL) > 0 {
 		opts = append(opts, kgo.SASL(c.SASL...))
@@ -74,36 +66,4 @@ func (c Config) ClientOptions() []kgo.Opt {
 		opts = append(opts, kgo.WithHooks(c.Hooks...))
 	}
 	return opts
-}
-
-type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
-
-// tlsOver returns a dialer that runs TLS over dial: kgo takes a dialer or a TLS configuration, not both.
-func tlsOver(dial dialFunc, cfg *tls.Config) dialFunc {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		raw, err := dial(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		own := cfg
-		if own.ServerName == "" {
-			host, _, err := net.SplitHostPort(addr)
-			if err != nil {
-				return nil, closeConn(raw, fmt.Errorf("broker address %q: %w", addr, err))
-			}
-			own = cfg.Clone()
-			own.ServerName = host
-		}
-		conn := tls.Client(raw, own)
-		if err := conn.HandshakeContext(ctx); err != nil {
-			return nil, closeConn(raw, fmt.Errorf("TLS handshake with broker %s: %w", addr, err))
-		}
-		return conn, nil
-	}
-}
-
-// closeConn closes a connection that is abandoned because of err, and returns err.
-func closeConn(conn net.Conn, err error) error {
-	_ = conn.Close()
-	return err
 }

@@ -3,11 +3,7 @@ package kafka
 import (
 	"context"
 	"net"
-	"time"
 )
-
-// dialTimeout is the client library's default.
-const dialTimeout = 10 * time.Second
 
 // A request begins with its size and its API key. The client passes each request in a single Write.
 const (
@@ -17,13 +13,8 @@ const (
 
 // WrapConns returns c with its connections wrapped above TLS, where requests can be recognized.
 func (c Config) WrapConns(wrap func(net.Conn) net.Conn) Config {
-	dial := c.Dial
-	if dial == nil {
-		dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
-	}
-	if c.TLS != nil {
-		dial, c.TLS = tlsOver(dial, c.TLS), nil
-	}
+	dial := c.dialer()
+	c.TLS = nil
 	c.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err != nil {

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
@@ -50,17 +52,56 @@ func (a *Admin) Close() { a.cl.Close() }
 var ErrLogin = errors.New("the Kafka brokers refuse the log-in")
 
 // Ping returns nil once any broker has answered. The error wraps ErrLogin if the brokers refuse
-// the authentication.
+// the authentication. All brokers are asked at the same time: a frozen one may accept a connection and never answer.
 func (a *Admin) Ping(ctx context.Context) error {
-	err := a.cl.Ping(ctx)
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, kerr.SaslAuthenticationFailed), errors.Is(err, kerr.UnsupportedSaslMechanism), errors.Is(err, kerr.IllegalSaslState):
-		return fmt.Errorf("%w at %v; check the SASL mechanism, the user and the password: %w", ErrLogin, a.cfg.Brokers, err)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	brokers := append(a.cl.SeedBrokers(), a.cl.DiscoveredBrokers()...)
+	answers := make(chan error, len(brokers))
+	for _, b := range brokers {
+		go func() {
+			request := kmsg.NewPtrMetadataRequest()
+			request.Topics = []kmsg.MetadataRequestTopic{} // none; nil would mean all
+			_, err := b.Request(ctx, request)
+			answers <- err
+		}()
 	}
-	return fmt.Errorf("no Kafka broker answers at %v: %w", a.cfg.Brokers, err)
+	var failures []error
+	for range brokers {
+		err := <-answers
+		if err == nil {
+			return nil
+		}
+		failures = append(failures, err)
+	}
+	return a.noAnswer(failures)
 }
+
+// noAnswer returns the error of a Ping with the failures of all brokers.
+func (a *Admin) noAnswer(failures []error) error {
+	var why []string
+	for _, err := range failures {
+		switch {
+		case errors.Is(err, kerr.SaslAuthenticationFailed), errors.Is(err, kerr.UnsupportedSaslMechanism), errors.Is(err, kerr.IllegalSaslState):
+			return fmt.Errorf("%w at %v; check the SASL mechanism, the user and the password: %w", ErrLogin, a.cfg.Brokers, err)
+		case errors.Is(err, context.DeadlineExceeded):
+			why = append(why, "no answer in time")
+		default:
+			why = append(why, err.Error())
+		}
+	}
+	slices.Sort(why)
+	return &noAnswerError{fmt.Sprintf("no Kafka broker answers at %v: %s", a.cfg.Brokers, strings.Join(slices.Compact(why), "; ")), failures}
+}
+
+// noAnswerError says in one line why no broker answered.
+type noAnswerError struct {
+	text     string
+	failures []error
+}
+
+func (e *noAnswerError) Error() string   { return e.text }
+func (e *noAnswerError) Unwrap() []error { return e.failures }
 
 // ClusterID is the cluster's own id.
 func (a *Admin) ClusterID(ctx context.Context) (string, error) {

@@ -160,6 +160,15 @@ func TestThreeBrokersHoldThreeCopies(t *testing.T) {
 			t.Errorf("%q is found at %d topics of %d", want, n, len(created))
 		}
 	}
+	must(t, c.Pause(0))
+	defer func() { must(t, c.Continue(0)) }()
+	for range 4 { // the client library begins with any of them
+		a := openAdmin(t, cfg)
+		must(t, a.Ping(ctx))
+		if _, err := a.CheckTopics(ctx); err != nil {
+			t.Errorf("while one broker of three is frozen: %v", err)
+		}
+	}
 }
 
 func alterTopic(t *testing.T, cl *kgo.Client, topic, name, value string) {

@@ -1,0 +1,46 @@
+package kafkaadmin_test
+
+import (
+	"io"
+	"net"
+	"strings"
+	"testing"
+)
+
+// TestFrozenBrokerDelaysNoPing: a broker that accepts connections and never answers is the first of the list, and another
+// one answers. Ping returns while the frozen one's connection is open: it doesn't wait for its end.
+func TestFrozenBrokerDelaysNoPing(t *testing.T) {
+	t.Parallel()
+	frozen, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	must(t, err)
+	defer frozen.Close()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		conn, err := frozen.Accept()
+		if err != nil {
+			return
+		}
+		_, _ = io.Copy(io.Discard, conn)
+	}()
+	_, cfg := fake(t)
+	cfg.Brokers = append([]string{frozen.Addr().String()}, cfg.Brokers...)
+	must(t, openAdmin(t, cfg).Ping(bounded(t)))
+	select {
+	case <-closed:
+		t.Error("Ping has waited until the client gave the frozen broker up")
+	default:
+	}
+}
+
+// TestPingSaysWhyInOneLine: each reason is there once.
+func TestPingSaysWhyInOneLine(t *testing.T) {
+	t.Parallel()
+	_, cfg := fake(t)
+	cfg.Brokers = []string{"127.0.0.1:1", "127.0.0.2:1"}
+	err := openAdmin(t, cfg).Ping(bounded(t))
+	if text := err.Error(); strings.Contains(text, "\n") || !strings.HasPrefix(text, "no Kafka broker answers at [127.0.0.1:1 127.0.0.2:1]: ") ||
+		strings.Count(text, "127.0.0.1:1: ") != 1 || strings.Count(text, "127.0.0.2:1: ") != 1 {
+		t.Error(text)
+	}
+}
