@@ -253,7 +253,7 @@ func (l *incompletePartitions) partialError() error {
 		}
 	}
 	text := ""
-	for _, why := range []struct{ is, says string }{{consoleapi.NoLeader, "no broker leads partitions %v"}, {consoleapi.Restoring, "the console still restores partitions %v"},
+	for _, why := range []struct{ is, says string }{{consoleapi.NoLeader, "no broker that leads partitions %v answers"}, {consoleapi.Restoring, "the console still restores partitions %v"},
 		{consoleapi.Behind, "the console hasn't read partitions %v to the end"}} {
 		if ps := of[why.is]; len(ps) > 0 {
 			slices.Sort(ps)

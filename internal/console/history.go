@@ -3,6 +3,7 @@ package console
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -77,7 +78,9 @@ func (c *call) readPart(in *taskRequest, part historyPart) (*history, error) {
 	p := events.Partition([]byte(id), c.cfg.Partitions)
 	offset, err := c.minOffset(in.MinOffset, p)
 	if err == nil && offset > 0 {
-		err = c.awaitOffset(c.r.Context(), p, offset)
+		within, cancel := context.WithTimeout(c.r.Context(), minOffsetWithin)
+		defer cancel()
+		err = c.awaitOffset(within, p, offset)
 	}
 	if err != nil {
 		return nil, err
@@ -106,9 +109,11 @@ func (c *call) minOffset(asked taskOffset, p int32) (int64, error) {
 	return offset, nil
 }
 
-// ends returns the current ends of the partitions of events, as far as brokers report them.
+// ends returns the current ends of the partitions of events, as far as brokers report them within minOffsetWithin.
 func (c *call) ends() (map[int32]int64, error) {
-	ends, err := c.cfg.Log.Ends(c.r.Context())
+	ctx, cancel := context.WithTimeout(c.r.Context(), minOffsetWithin)
+	defer cancel()
+	ends, err := c.cfg.Log.Ends(ctx)
 	if err != nil {
 		return nil, unavailable("can't find the end of the log: %v", err)
 	}

@@ -29,7 +29,7 @@ func TestPartitionWithoutALeader(t *testing.T) {
 		t.Errorf("a task of another partition: %d %s", r.status, r.body)
 	}
 	r := ask(t, s, http.MethodGet, api+consoleapi.TaskPath(there)+"?min_offset=end", "")
-	if p := problem(t, r, http.StatusServiceUnavailable); !strings.Contains(p.Detail, "no broker leads partition 1;") || !strings.Contains(p.Detail, "partition 1 of waybill.events") {
+	if p := problem(t, r, http.StatusServiceUnavailable); !strings.Contains(p.Detail, "no broker leads partition 1, or its leader") || !strings.Contains(p.Detail, "partition 1 of waybill.events") {
 		t.Errorf("a task of that partition: %s", r.body)
 	}
 	for _, end := range []string{"", "?min_offset=end"} {
@@ -142,7 +142,7 @@ func TestTaskOfAPartitionThatNobodyReads(t *testing.T) {
 		if events.Partition([]byte(id), w.partitions) != 1 {
 			continue
 		}
-		if p := problem(t, ask(t, s, http.MethodGet, api+consoleapi.TaskPath(id), ""), http.StatusServiceUnavailable); !strings.Contains(p.Detail, "no broker leads partition 1;") {
+		if p := problem(t, ask(t, s, http.MethodGet, api+consoleapi.TaskPath(id), ""), http.StatusServiceUnavailable); !strings.Contains(p.Detail, "no broker leads partition 1, or its leader") {
 			t.Error(p.Detail)
 		}
 		return

@@ -128,8 +128,10 @@ func (c *call) awaitOffsets(ctx context.Context, asked listOffsets) (progress ma
 	if err != nil {
 		return nil, nil, err
 	}
+	within, cancel := context.WithTimeout(ctx, minOffsetWithin)
+	defer cancel()
 	for p, offset := range floor {
-		if err := c.awaitOffset(ctx, p, offset); err != nil {
+		if err := c.awaitOffset(within, p, offset); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -144,11 +146,13 @@ func (c *call) awaitEnds(ps []int32) error {
 	if err != nil {
 		return err
 	}
+	within, cancel := context.WithTimeout(c.r.Context(), minOffsetWithin)
+	defer cancel()
 	for _, p := range ps {
 		if !contains(ends, p) {
 			return c.incompleteError(c.withoutLeader(c.cfg.Index.Progress(), p))
 		}
-		if err := c.awaitOffset(c.r.Context(), p, ends[p]); err != nil {
+		if err := c.awaitOffset(within, p, ends[p]); err != nil {
 			return err
 		}
 		at := c.cfg.Index.Progress()[p]
@@ -159,15 +163,14 @@ func (c *call) awaitEnds(ps []int32) error {
 	return nil
 }
 
-// awaitOffset waits until a partition was applied up to an offset. It fails if the partition isn't being read yet.
-func (c *call) awaitOffset(ctx context.Context, p int32, offset int64) error {
+// awaitOffset waits until a partition was applied up to an offset, while within lasts. It fails if the partition isn't
+// being read yet.
+func (c *call) awaitOffset(within context.Context, p int32, offset int64) error {
 	if !contains(c.cfg.Index.Progress(), p) {
 		return c.notReadError(p)
 	}
-	within, cancel := context.WithTimeout(ctx, minOffsetWithin)
-	defer cancel()
 	err := c.cfg.Index.AwaitOffset(within, p, offset)
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+	if errors.Is(err, context.DeadlineExceeded) && c.r.Context().Err() == nil {
 		at := c.cfg.Index.Progress()[p]
 		e := incomplete("partition %d was not read up to offset %d within %s; it is at %d", p, offset, minOffsetWithin, at.Next)
 		e.Incomplete = []consoleapi.Incomplete{{Partition: p, Why: consoleapi.Behind, Restored: at.Restored()}}

@@ -175,7 +175,7 @@ func (x *Index) runSave(s *save) {
 }
 
 // Find returns a task as of what was applied, saved or not. begun is false if this process hasn't started to read
-// the partition.
+// the partition: then a task that isn't found may exist.
 func (x *Index) Find(p int32, task string) (f projections.Found, begun bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -184,8 +184,9 @@ func (x *Index) Find(p int32, task string) (f projections.Found, begun bool) {
 		return f, false
 	}
 	f = v.Find(task)
-	f.Next = max(f.Next, x.progress[p].Next)
-	return f, true
+	at, begun := x.progress[p]
+	f.Next = max(f.Next, at.Next)
+	return f, begun
 }
 
 // AwaitSaved waits until everything of a partition below the offset is applied, then saves it.

@@ -20,9 +20,9 @@ func (l *standingLog) Position(string, int32) (int64, bool)      { return l.posi
 func (l *standingLog) HighWatermark(string, int32) (int64, bool) { return l.began, true }
 func (l *standingLog) Tail(string, int32) (int64, bool)          { return l.tail, true }
 
-// TestBehindSince: a partition that had caught up and isn't read any more is behind since the first record that it lacks,
-// although it isn't restoring. One that reaches where the log ended is behind since then at most.
-func TestBehindSince(t *testing.T) {
+// newIndex returns an index that has begun to read one partition.
+func newIndex(t *testing.T) *Index {
+	t.Helper()
 	id := projections.Identity{ClusterID: "c", Namespace: events.DefaultNamespace, Partitions: 1, View: projections.ViewTimelines}
 	store, err := projections.Open("d", id, projections.Options{FS: vfs.NewMem()})
 	if err != nil {
@@ -38,6 +38,28 @@ func TestBehindSince(t *testing.T) {
 	if _, _, err := x.StartOffset(t.Context(), "", 0); err != nil {
 		t.Fatal(err)
 	}
+	return x
+}
+
+// TestTaskOfAPartitionThatIsNotReadMayExist: a partition without a leader is assigned, but nothing of it is known until a
+// broker has reported its end.
+func TestTaskOfAPartitionThatIsNotReadMayExist(t *testing.T) {
+	x := newIndex(t)
+	if _, begun := x.Find(0, "o-1"); begun {
+		t.Error("a partition without progress counts as read")
+	}
+	if err := x.apply(&standingLog{}, "", nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, begun := x.Find(0, "o-1"); !begun {
+		t.Error("a partition with progress doesn't count as read")
+	}
+}
+
+// TestBehindSince: a partition that had caught up and isn't read any more is behind since the first record that it lacks,
+// although it isn't restoring. One that reaches where the log ended is behind since then at most.
+func TestBehindSince(t *testing.T) {
+	x := newIndex(t)
 	log := &standingLog{began: 1000}
 	read := func(position, tail int64) Progress {
 		t.Helper()
