@@ -127,7 +127,7 @@ func (c *connection) withSecurity(cfg kafka.Config) (kafka.Config, error) {
 func unreachable(err error) bool {
 	op, network := errors.AsType[*net.OpError](err)
 	_, unled := errors.AsType[*logreader.UnavailableError](err)
-	return network && op.Op != opListen || unled || errors.Is(err, instance.ErrUnreachable) || errors.Is(err, logclient.ErrUnreachable)
+	return network && op.Op != opListen || unled || errors.Is(err, logreader.ErrNoLeader) || errors.Is(err, instance.ErrUnreachable) || errors.Is(err, logclient.ErrUnreachable)
 }
 
 // opListen is the operation of a net.OpError if an address can't be listened on.

@@ -109,7 +109,7 @@ func (l *logbook) connectionLost(err error) error {
 	if !brokersUnavailable(err) || leaderless || errors.Is(err, instance.ErrUnreachable) {
 		return err
 	}
-	return fmt.Errorf("%w: the brokers at %v don't answer any more (%w); check that they are up, and try again", instance.ErrUnreachable, l.cfg.Brokers, err)
+	return fmt.Errorf("%w: a broker of the cluster doesn't answer any more (%w); check that all are up (--brokers has %v), and try again", instance.ErrUnreachable, err, l.cfg.Brokers)
 }
 
 func (l *logbook) brokersSilent(err error) error {

@@ -113,7 +113,8 @@ func runSubmit(cmd *cobra.Command, o *submitOptions) error {
 		return err
 	}
 	defer l.close()
-	ctx := cmd.Context()
+	ctx, cancel := waitContext(cmd.Context(), o.timeout)
+	defer cancel()
 	var w *submissionWaiter
 	if !o.noCheck && (!o.wait || slices.ContainsFunc(subs, func(s *logclient.Submission) bool { return s.Version != 0 })) {
 		if err := checkWorkflows(ctx, l, subs, o.wait); err != nil {
@@ -127,15 +128,18 @@ func runSubmit(cmd *cobra.Command, o *submitOptions) error {
 		defer w.log.Close()
 	}
 	if err := send(ctx, l, subs, w); err != nil {
-		if ctx.Err() == nil && slices.ContainsFunc(subs, func(s *logclient.Submission) bool { return s.Acknowledged }) {
+		if cmd.Context().Err() == nil && slices.ContainsFunc(subs, func(s *logclient.Submission) bool { return s.Acknowledged }) {
 			err = errors.Join(err, o.print(cmd.OutOrStdout(), subs, nil))
+		}
+		if ctx.Err() != nil && cmd.Context().Err() == nil {
+			return exit(exitTimeout, "%w (--timeout %s)", err, o.timeout)
 		}
 		return err
 	}
 	if !o.wait {
 		return o.print(cmd.OutOrStdout(), subs, nil)
 	}
-	return o.waitFor(cmd, l, w, subs)
+	return o.waitFor(ctx, cmd, l, w, subs)
 }
 
 // definitionsTimeout bounds the check of workflow names before a submit.

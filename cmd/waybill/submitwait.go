@@ -128,9 +128,7 @@ func (o *submitOptions) print(out io.Writer, subs []*logclient.Submission, w *su
 	})
 }
 
-func (o *submitOptions) waitFor(cmd *cobra.Command, l *logbook, w *submissionWaiter, subs []*logclient.Submission) error {
-	ctx, cancel := waitContext(cmd.Context(), o.timeout)
-	defer cancel()
+func (o *submitOptions) waitFor(ctx context.Context, cmd *cobra.Command, l *logbook, w *submissionWaiter, subs []*logclient.Submission) error {
 	bar := newProgress(l.note, "waiting")
 	err := w.wait(ctx, subs, func(done int) { bar.set(int64(done), int64(len(w.tasks))) })
 	bar.end()

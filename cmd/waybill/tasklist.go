@@ -3,8 +3,10 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,7 +50,8 @@ A console answers if one runs. Otherwise the log is indexed for this query, or t
 --data-dir the index stays, and the next query reads only new events.
 
 A task with an event that can't be read because of corruption on a broker's disk is left out and named. The
-exit code is then 7, and likewise if a partition can't be read.`,
+exit code is then 7, and likewise if a partition can't be read. With -o json and jsonl, so is a task whose first
+event this release can't read.`,
 		Example: `  waybill task list --state held
   waybill task list --workflow order --since 1h --limit 10
   waybill task list --label region=eu -o jsonl
@@ -186,18 +189,23 @@ func (o *taskListOptions) list(cmd *cobra.Command, c *apiClient, from time.Time)
 	return list, more, cmp.Or(missing.partialError(), leftOutError(left)), nil
 }
 
-// printTasks prints the full view of each task of a list as JSON.
+// printTasks prints the full view of each task of a list as JSON. A task whose first event is unreadable has none: it is
+// left out, and the error says so.
 func (o *taskListOptions) printTasks(cmd *cobra.Command, c *apiClient, list []events.SummaryView) error {
-	asked, err := c.tasks(cmd.Context(), list)
+	asked, unreadable, err := c.tasks(cmd.Context(), list)
 	if err != nil {
 		return err
 	}
 	warnConsoleTasks(cmd.ErrOrStderr(), asked...)
+	warnUnreadable(cmd.ErrOrStderr(), unreadable, func(string) bool { return false })
 	whole := make([]events.TaskView, len(asked))
 	for i := range asked {
 		whole[i] = asked[i].TaskView
 	}
-	return printList(&o.output, cmd.OutOrStdout(), taskHead, whole, taskRow)
+	if err := printList(&o.output, cmd.OutOrStdout(), taskHead, whole, taskRow); err != nil || len(unreadable) == 0 {
+		return err
+	}
+	return exit(exitUnreachable, "%s left out, because the first event is unreadable", text.Count(len(unreadable), "task"))
 }
 
 // summaryRow is a task's row in a list.
@@ -224,16 +232,32 @@ func warnStopped(note io.Writer, list []events.SummaryView) {
 // concurrentTaskQueries bounds concurrent requests for single tasks.
 const concurrentTaskQueries = 8
 
-// tasks requests the full view of each task of a list.
-func (c *apiClient) tasks(ctx context.Context, list []events.SummaryView) ([]consoleapi.Task, error) {
-	whole := make([]consoleapi.Task, len(list))
+// tasks requests the full view of each task of a list. unreadable are those without one. A task that was forgotten
+// since the list was read isn't there.
+func (c *apiClient) tasks(ctx context.Context, list []events.SummaryView) (whole []consoleapi.Task, unreadable map[string]error, err error) {
+	views, failures := make([]consoleapi.Task, len(list)), make([]*consoleapi.Problem, len(list))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(concurrentTaskQueries)
 	for i := range list {
 		g.Go(func() (err error) {
-			whole[i], err = c.Task(ctx, list[i].ID)
+			views[i], err = c.Task(ctx, list[i].ID)
+			if p, is := errors.AsType[*consoleapi.Problem](err); is && (p.Status == http.StatusNotFound || p.Type == consoleapi.UnreadableProblem) {
+				failures[i], err = p, nil
+			}
 			return err
 		})
 	}
-	return whole, g.Wait()
+	if err := g.Wait(); err != nil {
+		return nil, nil, err
+	}
+	unreadable = map[string]error{}
+	for i, p := range failures {
+		switch {
+		case p == nil:
+			whole = append(whole, views[i])
+		case p.Status != http.StatusNotFound:
+			unreadable[list[i].ID] = errors.New(p.Detail)
+		}
+	}
+	return whole, unreadable, nil
 }

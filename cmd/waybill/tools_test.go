@@ -120,7 +120,7 @@ func TestUnreadableScript(t *testing.T) {
 			Headers: events.CloudHeaders("waybill.step.teleported.v9", "test", id+"/"+seq)}
 	}
 	garbage := events.Record{Topic: cfg.Namespace.Events(), Partition: 0, Value: []byte("\x1b[2J no JSON")}
-	produce(t, cfg, received("healthy"), received("sick"), future("sick", "2"), future("unborn", "1"), future("headless", "2"), future("wordless", "one"), garbage)
+	produce(t, cfg, received("healthy"), received("sick"), future("sick", "2"), future("unborn", "1"), future("usurped", "1"), received("usurped"), future("headless", "2"), future("wordless", "one"), garbage)
 	runScripts(t, "testdata/unreadable", map[string]string{"WAYBILL_BROKERS": b.Addrs[0], "WAYBILL_NAMESPACE": string(cfg.Namespace)})
 }
 

@@ -236,7 +236,7 @@ func TestNamedBatchOfAnIncompletePartition(t *testing.T) {
 			for _, preview := range []bool{false, true} {
 				r := ask(t, s, http.MethodPost, api+"/batches", fmt.Sprintf(`{"id":"b-1","command":"resubmit","tasks":[%q,%q],"reason":"x","preview":%v}`, other, held, preview))
 				got := problem(t, r, http.StatusServiceUnavailable)
-				if got.Type != problemTypes+"incomplete" || len(got.Incomplete) != 1 || got.Incomplete[0].Partition != p || got.Incomplete[0].Why != set.why {
+				if got.Type != consoleapi.ProblemTypes+"incomplete" || len(got.Incomplete) != 1 || got.Incomplete[0].Partition != p || got.Incomplete[0].Why != set.why {
 					t.Errorf("preview %v: %s", preview, r.body)
 				}
 			}

@@ -58,7 +58,7 @@ func problem(t testing.TB, r reply, status int) consoleapi.Problem {
 	if err := json.Unmarshal([]byte(r.body), &p); err != nil || r.header.Get("Content-Type") != "application/problem+json" {
 		t.Fatalf("%d %s is no problem (%v)", r.status, r.body, err)
 	}
-	if r.status != status || p.Status != status || !strings.HasPrefix(p.Type, problemTypes) || p.Detail == "" {
+	if r.status != status || p.Status != status || !strings.HasPrefix(p.Type, consoleapi.ProblemTypes) || p.Detail == "" {
 		t.Errorf("status %d, want %d: %s", r.status, status, r.body)
 	}
 	return p
@@ -344,7 +344,7 @@ func TestMinOffset(t *testing.T) {
 	}
 	asking.Wait()
 	for _, r := range behind {
-		if got := problem(t, r, http.StatusServiceUnavailable); got.Type != problemTypes+"incomplete" {
+		if got := problem(t, r, http.StatusServiceUnavailable); got.Type != consoleapi.ProblemTypes+"incomplete" {
 			t.Errorf("%+v", got)
 		}
 	}
@@ -353,7 +353,7 @@ func TestMinOffset(t *testing.T) {
 		t.Errorf("%d %s", r.status, r.body)
 	}
 	r := ask(t, s, http.MethodGet, path+"?min_offset=1000000", "")
-	if got := problem(t, r, http.StatusServiceUnavailable); got.Type != problemTypes+"incomplete" || r.header.Get("Retry-After") == "" {
+	if got := problem(t, r, http.StatusServiceUnavailable); got.Type != consoleapi.ProblemTypes+"incomplete" || r.header.Get("Retry-After") == "" {
 		t.Errorf("%+v, %v", got, r.header)
 	}
 }

@@ -95,7 +95,7 @@ func TestApply(t *testing.T) {
 		t.Errorf("%d records are written, the first: %q", w.writes(), w.written[0].Value)
 	}
 	body.Definition = strings.Replace(body.Definition, "complete_within: 1h", "complete_within: 2h", 1)
-	if p := problem(t, ask(t, s, http.MethodPost, path, encoded(t, body), bearer+operatorToken), http.StatusConflict); !strings.Contains(p.Detail, "version: 4") || p.Type != problemTypes+"version_exists" {
+	if p := problem(t, ask(t, s, http.MethodPost, path, encoded(t, body), bearer+operatorToken), http.StatusConflict); !strings.Contains(p.Detail, "version: 4") || p.Type != consoleapi.ProblemTypes+"version_exists" {
 		t.Errorf("%+v", p)
 	}
 }

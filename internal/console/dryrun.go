@@ -141,7 +141,7 @@ func (r *dryRunner) run(s *events.Summary) error {
 		return nil
 	}
 	h, err := r.c.readHistory(s.ID, events.Partition([]byte(s.ID), r.c.cfg.Partitions), historyPart{until: math.MaxUint64})
-	if p, is := errors.AsType[*consoleapi.Problem](err); is && p.Type == problemTypes+"unreadable" {
+	if p, is := errors.AsType[*consoleapi.Problem](err); is && p.Type == consoleapi.UnreadableProblem {
 		r.leaveOut("unreadable", s.ID, p.Detail)
 		return nil
 	} else if err != nil {

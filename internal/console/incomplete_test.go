@@ -62,7 +62,7 @@ func TestTasksWhileRestoring(t *testing.T) {
 		switch p := events.Partition([]byte(id), w.partitions); p {
 		case 2, 3:
 			got := problem(t, r, http.StatusServiceUnavailable)
-			if got.Type != problemTypes+"incomplete" || len(got.Incomplete) != 1 || got.Incomplete[0].Partition != p || r.header.Get("Retry-After") == "" {
+			if got.Type != consoleapi.ProblemTypes+"incomplete" || len(got.Incomplete) != 1 || got.Incomplete[0].Partition != p || r.header.Get("Retry-After") == "" {
 				t.Errorf("a task of partition %d: %s", p, r.body)
 			}
 		default:
@@ -84,7 +84,7 @@ func TestListsOfAPartitionThatIsBehind(t *testing.T) {
 		}
 	}
 	r := ask(t, s, http.MethodPost, api+"/batches", `{"command":"resubmit","filter":"state:held","reason":"x"}`)
-	if p := problem(t, r, http.StatusServiceUnavailable); p.Type != problemTypes+"incomplete" {
+	if p := problem(t, r, http.StatusServiceUnavailable); p.Type != consoleapi.ProblemTypes+"incomplete" {
 		t.Errorf("a batch: %s", r.body)
 	}
 }
@@ -96,7 +96,7 @@ func TestMinOffsetWhileRestoring(t *testing.T) {
 	for _, path := range []string{"/tasks?min_offset=3:1", "/alerts?min_offset=0:1,3:1"} {
 		begun := time.Now()
 		r := ask(t, s, http.MethodGet, api+path, "")
-		if p := problem(t, r, http.StatusServiceUnavailable); p.Type != problemTypes+"incomplete" || !strings.Contains(p.Detail, "partition 3") || r.header.Get("Retry-After") == "" {
+		if p := problem(t, r, http.StatusServiceUnavailable); p.Type != consoleapi.ProblemTypes+"incomplete" || !strings.Contains(p.Detail, "partition 3") || r.header.Get("Retry-After") == "" {
 			t.Errorf("%s: %+v", path, p)
 		}
 		if took := time.Since(begun); took > minOffsetWithin {

@@ -31,9 +31,6 @@ var (
 	noAnswer          = problemOf(http.StatusGatewayTimeout, "no_answer", "No scheduler answered", "No scheduler answered in time. The command stays in the log.")
 )
 
-// problemTypes is the prefix of the types.
-const problemTypes = "urn:waybill:problem:"
-
 // problemKind describes a kind of problem.
 type problemKind struct {
 	status     int
@@ -47,7 +44,7 @@ var problemKinds []problemKind
 func problemOf(status int, name, title, when string) func(format string, args ...any) *consoleapi.Problem {
 	problemKinds = append(problemKinds, problemKind{status, name, when})
 	return func(format string, args ...any) *consoleapi.Problem {
-		return &consoleapi.Problem{Type: problemTypes + name, Title: title, Status: status, Detail: consoleapi.Visible(fmt.Sprintf(format, args...))}
+		return &consoleapi.Problem{Type: consoleapi.ProblemTypes + name, Title: title, Status: status, Detail: consoleapi.Visible(fmt.Sprintf(format, args...))}
 	}
 }
 

@@ -47,7 +47,7 @@ func TestMeantForAnotherSystem(t *testing.T) {
 		body := `{"reason":"x","id":"new-1","workflow":"order"}`
 		for _, header := range []string{consoleapi.ClusterHeader + ": other", consoleapi.NamespaceHeader + ": other."} {
 			r := ask(t, s, route.method, path, body, header)
-			if p := problem(t, r, http.StatusMisdirectedRequest); p.Type != problemTypes+"other_system" || !strings.Contains(p.Detail, "other") {
+			if p := problem(t, r, http.StatusMisdirectedRequest); p.Type != consoleapi.ProblemTypes+"other_system" || !strings.Contains(p.Detail, "other") {
 				t.Errorf("%s: %+v", path, p)
 			}
 			readDocument(t).fits(t, route.method, route.path, r)

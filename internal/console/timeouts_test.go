@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/suite"
 )
 
@@ -129,7 +130,7 @@ func TestCommandThatNobodyAnswers(t *testing.T) {
 	r := ask(t, s, http.MethodPost, api+"/tasks/t-1/undo", `{"reason":"x"}`)
 	p := problem(t, r, http.StatusGatewayTimeout)
 	_, in, err := events.DecodeInput(events.Controls, &w.written[0])
-	if err != nil || w.writes() != 1 || p.Type != problemTypes+"no_answer" || r.header.Get("Retry-After") != "" || !strings.Contains(p.Detail, in.(*events.Control).RequestID) {
+	if err != nil || w.writes() != 1 || p.Type != consoleapi.ProblemTypes+"no_answer" || r.header.Get("Retry-After") != "" || !strings.Contains(p.Detail, in.(*events.Control).RequestID) {
 		t.Errorf("%+v of %+v, %v", p, in, err)
 	}
 }

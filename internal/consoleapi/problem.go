@@ -15,6 +15,12 @@ type Problem struct {
 
 func (p *Problem) Error() string { return p.Title + ": " + p.Detail }
 
+// ProblemTypes is the prefix of the types of problems.
+const ProblemTypes = "urn:waybill:problem:"
+
+// UnreadableProblem is the type of a problem with a task of which no event can be used.
+const UnreadableProblem = ProblemTypes + "unreadable"
+
 // NoTaskAdvice ends the detail of a problem for HTTP clients if a task doesn't exist.
 const NoTaskAdvice = "; " + Prefix + "/tasks lists those that are, " + Prefix + "/deadletters what was refused"
 

@@ -174,12 +174,16 @@ func (n *Instance) schedulerListener(status *partitionStatus) *scheduler.Listene
 			n.log.Error("task stopped, others continue: "+why+"; report it with this stack, and redrive the dead letters with a build that has the fix", "partition", p, "task", task, "stack", string(stack))
 		},
 		RecordRefused: func(topic string, err error) {
-			n.log.Warn("record refused by the broker; check its topic with `waybill topics check`", "topic", topic, "error", err)
+			advice := "check its topic with `waybill topics check`"
+			if kafka.IsRefused(err) {
+				advice = "check the ACLs of this process's principal"
+			}
+			n.log.Warn("record refused by the broker; "+advice, "topic", topic, "error", err)
 		},
 		PartitionPaused: func(p int32, wait time.Duration) {
 			m.partitionsPaused.Inc()
 			status.pauseFor(p, wait)
-			n.log.Warn("partition paused, others continue: the brokers refused its records again; `waybill doctor` shows which partitions have no leader", "partition", p, "wait", wait)
+			n.log.Warn("partition paused, others continue: the brokers refused its records again, see the warning before", "partition", p, "wait", wait)
 		},
 		RequestTopicsFailed: func(err error) {
 			n.log.Warn("request topics of agents can't be listed; the previous list is used", "error", err)

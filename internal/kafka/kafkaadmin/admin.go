@@ -268,15 +268,15 @@ func (a *Admin) KnownStartOffsets(ctx context.Context, topic string) (map[int32]
 
 // ReadCompacted calls fn with every record of a topic that is committed at the time of the call, partition
 // by partition, in offset order. Of several records with one key the last one counts. An error of fn
-// ends the read.
+// ends the read. It fails with a *logreader.UnavailableError if a partition has no leader.
 func (a *Admin) ReadCompacted(ctx context.Context, topic string, fn func(events.Record) error) error {
 	starts, err := a.StartOffsets(ctx, topic)
 	if err != nil {
-		return err
+		return logreader.LeaderlessError(ctx, a.adm, topic, nil, err)
 	}
 	ends, err := a.CommittedEndOffsets(ctx, topic)
 	if err != nil {
-		return err
+		return logreader.LeaderlessError(ctx, a.adm, topic, nil, err)
 	}
 	return logreader.ReadCompacted(ctx, a.cl, topic, starts, ends, fn)
 }

@@ -42,9 +42,9 @@ func partitionList(ps []int32) string {
 	return text
 }
 
-// leaderlessError returns an *UnavailableError with the leaderless ones among some partitions of a topic (nil: all).
+// LeaderlessError returns an *UnavailableError with the leaderless ones among some partitions of a topic (nil: all).
 // Without any it returns err.
-func leaderlessError(ctx context.Context, adm *kadm.Client, topic string, partitions []int32, err error) error {
+func LeaderlessError(ctx context.Context, adm *kadm.Client, topic string, partitions []int32, err error) error {
 	meta, failed := kafka.Metadata(ctx, adm, topic)
 	if failed != nil {
 		return err

@@ -461,7 +461,7 @@ func (r *Restorer) readBounds(ctx context.Context, topic string, in Range) (star
 			offsets, err = kafka.OffsetsOfPartitions(topic, which, in.Partitions, listed, err)
 		}
 		if err != nil {
-			err = leaderlessError(ctx, r.admin, topic, in.Partitions, err)
+			err = LeaderlessError(ctx, r.admin, topic, in.Partitions, err)
 		}
 		return offsets, err
 	}
