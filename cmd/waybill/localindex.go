@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"time"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka/logreader"
@@ -92,6 +93,9 @@ func (l *indexLog) HighWatermark(_ string, p int32) (int64, bool) {
 }
 
 func (l *indexLog) Tail(topic string, p int32) (int64, bool) { return l.HighWatermark(topic, p) }
+
+// Answered is now: it reads when it is asked to, and fails if a leader doesn't answer.
+func (l *indexLog) Answered(string, int32) time.Time { return time.Now() }
 
 func (l *indexLog) Close() {
 	l.stop()

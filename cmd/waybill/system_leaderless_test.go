@@ -89,9 +89,11 @@ func TestNodeWithTheOnlyCopyGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	console.processes(t, s, led...)
+	console.await(t, "the tasks, by a console that had read all partitions", "/tasks", lacksLeaders)
 	if err := nodes.Restart(t.Context(), gone); err != nil {
 		t.Fatal(err)
 	}
+	console.await(t, "the tasks", "/tasks", func(body string) bool { return strings.Contains(body, `"incomplete":[]`) })
 	console.processes(t, s, unled[1:]...)
 	console.ended(t, unled[0])
 	shop.end(t)

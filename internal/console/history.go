@@ -201,7 +201,11 @@ const waitingLookupsMax = 2
 // noTask returns the error for a missing task: it doesn't exist, the index is behind, or its submission is still
 // waiting.
 func (c *call) noTask(id string, p int32) error {
-	if at := c.cfg.Index.Progress()[p]; at.Behind {
+	at := c.cfg.Index.Progress()[p]
+	if at.Silent {
+		return c.incompleteError(consoleapi.Incomplete{Partition: p, Why: consoleapi.NoLeader, Restored: at.Restored()})
+	}
+	if at.Behind {
 		e := incomplete("task %q is not known yet: its partition %d was read up to offset %d of %d", consoleapi.Printable(id), p, at.Next, at.End)
 		e.Incomplete = []consoleapi.Incomplete{{Partition: p, Why: consoleapi.Behind, Restored: at.Restored()}}
 		return e

@@ -51,6 +51,8 @@ func (c *Console) whyIncomplete(at index.Progress) string {
 		return consoleapi.Restoring
 	case at.Behind && c.clockNow().Sub(at.BehindSince) > behindAfter:
 		return consoleapi.Behind
+	case at.Silent:
+		return consoleapi.NoLeader
 	}
 	return ""
 }

@@ -32,7 +32,13 @@ func TestPartitionWithoutALeader(t *testing.T) {
 	if p := problem(t, r, http.StatusServiceUnavailable); !strings.Contains(p.Detail, "no broker leads partition 1, or its leader") || !strings.Contains(p.Detail, "partition 1 of waybill.events") {
 		t.Errorf("a task of that partition: %s", r.body)
 	}
+	if p := problem(t, ask(t, s, http.MethodGet, api+consoleapi.TaskPath(missingIn(w, 1)), ""), http.StatusServiceUnavailable); !strings.Contains(p.Detail, "no broker leads partition 1, or its leader") {
+		t.Errorf("a task that may be in the records that it lacks: %s", p.Detail)
+	}
 	for _, end := range []string{"", "?min_offset=end"} {
+		if l := get[consoleapi.TaskPage](t, w, s, api+"/tasks", api+"/tasks"+end); !lacksLeaders(l.Incomplete, w.leaderless) {
+			t.Errorf("the tasks%s lack %v", end, l.Incomplete)
+		}
 		l := get[consoleapi.AlertPage](t, w, s, api+"/alerts", api+"/alerts"+end)
 		if !lacksLeaders(l.Incomplete, w.leaderless) {
 			t.Errorf("the alerts%s lack %v", end, l.Incomplete)
@@ -40,6 +46,15 @@ func TestPartitionWithoutALeader(t *testing.T) {
 	}
 	if l := get[consoleapi.DeadletterPage](t, w, s, api+"/deadletters", api+"/deadletters"); !lacksLeaders(l.Incomplete, w.leaderless) {
 		t.Errorf("the dead letters lack %v", l.Incomplete)
+	}
+}
+
+// missingIn returns an id of a partition that no task has.
+func missingIn(w *recording, p int32) string {
+	for i := 0; ; i++ {
+		if id := fmt.Sprintf("missing-%d", i); events.Partition([]byte(id), w.partitions) == p {
+			return id
+		}
 	}
 }
 

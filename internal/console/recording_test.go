@@ -201,7 +201,7 @@ func (a *fakeIndex) Watch() *index.Watch                   { return a.w.watches.
 func (a *fakeIndex) Progress() map[int32]index.Progress {
 	progress := map[int32]index.Progress{}
 	for p, next := range a.next {
-		progress[p] = index.Progress{Next: next, End: next}
+		progress[p] = index.Progress{Next: next, End: next, Silent: slices.Contains(a.w.leaderless, p)}
 		if end := a.w.restoring[p]; end > 0 {
 			progress[p] = index.Progress{Next: next, End: end, Behind: true, Restoring: true}
 		}

@@ -25,6 +25,8 @@ type Log interface {
 	Position(topic string, p int32) (offset int64, ok bool)
 	HighWatermark(topic string, p int32) (offset int64, ok bool)
 	Tail(topic string, p int32) (offset int64, ok bool)
+	// Answered is when the leader of the partition last answered.
+	Answered(topic string, p int32) time.Time
 	Close()
 }
 
@@ -96,6 +98,9 @@ func (x *Index) applyRecords(records []events.Record) error {
 	return nil
 }
 
+// silentAfter is how long a leader may not answer. Followers ask several times a second.
+const silentAfter = 5 * time.Second
+
 // updateProgress records the positions of all partitions and wakes those who wait for one. It fails if a view is
 // ahead of the log.
 func (x *Index) updateProgress(at Log, topic string) error {
@@ -114,7 +119,10 @@ func (x *Index) updateProgress(at Log, topic string) error {
 		}
 		tail, _ := at.Tail(topic, p)
 		end := max(began, tail, next)
-		progress[p] = x.progress[p].advance(next, end, began, time.Now())
+		now := time.Now()
+		a := x.progress[p].advance(next, end, began, now)
+		a.Silent = !a.Behind && now.Sub(at.Answered(topic, p)) > silentAfter
+		progress[p] = a
 		x.reportBehind(p, end-next)
 	}
 	x.leaderless = leaderless

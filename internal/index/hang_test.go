@@ -17,6 +17,7 @@ type emptyLog struct{}
 
 func (emptyLog) Close()                                    {}
 func (emptyLog) Position(string, int32) (int64, bool)      { return 0, false }
+func (emptyLog) Answered(string, int32) time.Time          { return time.Now() }
 func (emptyLog) HighWatermark(string, int32) (int64, bool) { return 0, false }
 func (emptyLog) Tail(string, int32) (int64, bool)          { return 0, false }
 

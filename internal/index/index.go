@@ -41,6 +41,7 @@ type Progress struct {
 	End       int64 // the end of the log, as of the latest lookup
 	Behind    bool  // the log has records that are not applied yet
 	Restoring bool  // not yet read up to where the log ended when this process started reading it
+	Silent    bool  // all known records are applied, but the leader hasn't answered for silentAfter: the log may have more
 	// BehindSince: the log had records then that are not applied yet. It is zero if Behind is false. A busy partition is
 	// often behind, but soon reaches where the log ended; one that is paused or too slow doesn't.
 	BehindSince time.Time

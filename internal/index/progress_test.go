@@ -14,11 +14,18 @@ import (
 type standingLog struct {
 	emptyLog
 	position, began, tail int64
+	answered              time.Time // zero: now
 }
 
 func (l *standingLog) Position(string, int32) (int64, bool)      { return l.position, true }
 func (l *standingLog) HighWatermark(string, int32) (int64, bool) { return l.began, true }
-func (l *standingLog) Tail(string, int32) (int64, bool)          { return l.tail, true }
+func (l *standingLog) Answered(string, int32) time.Time {
+	if l.answered.IsZero() {
+		return time.Now()
+	}
+	return l.answered
+}
+func (l *standingLog) Tail(string, int32) (int64, bool) { return l.tail, true }
 
 // newIndex returns an index that has begun to read one partition.
 func newIndex(t *testing.T) *Index {
@@ -53,6 +60,29 @@ func TestTaskOfAPartitionThatIsNotReadMayExist(t *testing.T) {
 	}
 	if _, begun := x.Find(0, "o-1"); !begun {
 		t.Error("a partition with progress doesn't count as read")
+	}
+}
+
+// TestSilentLeader: a partition whose leader hasn't answered for some seconds may have more records than are known. While
+// known ones aren't applied, it isn't asked for more, so its silence says nothing.
+func TestSilentLeader(t *testing.T) {
+	x := newIndex(t)
+	long := time.Now().Add(-silentAfter - time.Second)
+	for _, c := range []struct {
+		log    standingLog
+		silent bool
+	}{
+		{standingLog{position: 10, tail: 10}, false},
+		{standingLog{position: 10, tail: 10, answered: long}, true},
+		{standingLog{position: 10, tail: 20, answered: long}, false},
+		{standingLog{position: 20, tail: 20}, false},
+	} {
+		if err := x.apply(&c.log, "", nil); err != nil {
+			t.Fatal(err)
+		}
+		if at := x.Progress()[0]; at.Silent != c.silent {
+			t.Errorf("%+v: %+v", c.log, at)
+		}
 	}
 }
 

@@ -125,7 +125,10 @@ type Follower struct {
 }
 
 // partitionProgress is the state of a partition that Follower reports.
-type partitionProgress struct{ position, highWatermark, tail int64 }
+type partitionProgress struct {
+	position, highWatermark, tail int64
+	answered                      time.Time // when its leader last answered
+}
 
 // OpenFollower joins the group. It fails if a topic is missing or has another partition count, or the cluster can't be
 // reached within ctx. The follower exists until Close, even if ctx ends.
@@ -251,7 +254,7 @@ func (f *Follower) placePartitions(ctx context.Context, offsets map[string]map[i
 			start, end := starts[p], int64(math.MaxInt64)
 			stand := partitionProgress{highWatermark: endUnknown}
 			if known, ok := ends[p]; ok {
-				end, stand.highWatermark = known, known
+				end, stand.highWatermark, stand.answered = known, known, time.Now()
 			} else {
 				later = append(later, p)
 			}
@@ -291,7 +294,7 @@ func (f *Follower) awaitEnds(topic string, ps []int32) {
 		ps = slices.DeleteFunc(ps, func(p int32) bool {
 			end, known := ends[p]
 			if stand, here := f.progress[topic][p]; known && here && stand.highWatermark == endUnknown {
-				stand.highWatermark = end
+				stand.highWatermark, stand.answered = end, time.Now()
 				f.progress[topic][p] = stand
 			}
 			return known
@@ -405,6 +408,13 @@ func (f *Follower) Position(topic string, p int32) (offset int64, ok bool) {
 func (f *Follower) Tail(topic string, p int32) (offset int64, ok bool) {
 	stand, ok := f.progressOf(topic, p)
 	return stand.tail, ok
+}
+
+// Answered returns when the leader of a partition last answered; zero: it never did. A partition with records that no Poll
+// has returned yet isn't asked for more.
+func (f *Follower) Answered(topic string, p int32) time.Time {
+	stand, _ := f.progressOf(topic, p)
+	return stand.answered
 }
 
 func (f *Follower) progressOf(topic string, p int32) (partitionProgress, bool) {

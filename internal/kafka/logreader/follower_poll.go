@@ -199,6 +199,7 @@ func (f *Follower) handlePartition(ctx context.Context, got partitionResponse) e
 	}
 	f.updateProgress(r, func(stand *partitionProgress) {
 		stand.tail = max(stand.tail, p.LastStableOffset) // a new leader may not know the current one yet
+		stand.answered = time.Now()
 	})
 	return nil
 }
