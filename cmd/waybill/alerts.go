@@ -57,9 +57,6 @@ until interrupted.`,
 }
 
 func runAlerts(cmd *cobra.Command, o *alertsOptions) error {
-	if err := o.output.check(); err != nil {
-		return err
-	}
 	if o.follow && o.format == formatJSON {
 		return usage("--follow never ends, and -o json prints one value; use -o jsonl")
 	}

@@ -78,7 +78,7 @@ func (o *controlOptions) runOneOrMany(cmd *cobra.Command, b *batchOptions, args 
 	if b.filter == "" {
 		return o.run(cmd, args, build)
 	}
-	if err := cmp.Or(o.output.check(), b.checkFlags(o)); err != nil {
+	if err := b.checkFlags(o); err != nil {
 		return err
 	}
 	x, err := build(cmd)

@@ -26,9 +26,6 @@ func (t *batchTool) flags(cmd *cobra.Command) {
 
 // ask asks a console, or one in this process, which reads the topic of batches.
 func (t *batchTool) ask(cmd *cobra.Command, ask func(*apiClient) error) error {
-	if err := t.output.check(); err != nil {
-		return err
-	}
 	q := queryFlags{api: t.api}
 	return q.query(cmd, &t.tool, func(int32) indexOptions { return indexOptions{batches: true} }, ask)
 }

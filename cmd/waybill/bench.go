@@ -94,9 +94,6 @@ func (o *benchOptions) options(cmd *cobra.Command) (bench.Options, error) {
 	if onCommandLine(cmd, "namespace") { // settings may name one for other verbs
 		return bench.Options{}, usage("--namespace: a benchmark creates its own namespace, and deletes it")
 	}
-	if err := o.output.check(); err != nil {
-		return bench.Options{}, err
-	}
 	if err := o.setLoadDefaults(cmd); err != nil {
 		return bench.Options{}, err
 	}

@@ -199,9 +199,6 @@ type controlResult struct {
 
 // run sends a control, waits for its answer and prints it.
 func (o *controlOptions) run(cmd *cobra.Command, args []string, build func(*cobra.Command) (*events.Control, error)) error {
-	if err := o.output.check(); err != nil {
-		return err
-	}
 	id, err := idArgument(args)
 	if err != nil {
 		return err

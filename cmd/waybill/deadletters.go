@@ -61,9 +61,6 @@ func checkReasons(reasons []string) error {
 }
 
 func runDeadletters(cmd *cobra.Command, o *deadletterOptions) error {
-	if err := o.output.check(); err != nil {
-		return err
-	}
 	if err := checkReasons(o.reasons); err != nil {
 		return err
 	}

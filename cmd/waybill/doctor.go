@@ -37,9 +37,6 @@ wait or could be lost: exit code 1. A note is not a fault.`,
 }
 
 func runDoctor(cmd *cobra.Command, o *doctorOptions) error {
-	if err := o.check(); err != nil {
-		return err
-	}
 	admin, err := openAdmin(cmd, &o.connection)
 	if err != nil {
 		return err

@@ -59,9 +59,6 @@ A console answers if one runs. Otherwise the log is indexed for this query, or t
 }
 
 func runErrors(cmd *cobra.Command, o *errorsOptions) error {
-	if err := o.output.check(); err != nil {
-		return err
-	}
 	if o.max < 1 || o.max > errorGroupsMax {
 		return usage("--limit %d: must be 1 to %d", o.max, errorGroupsMax)
 	}

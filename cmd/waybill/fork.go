@@ -95,9 +95,6 @@ wrote several events and --at names one of them, the simulation starts before th
 }
 
 func runFork(cmd *cobra.Command, o *forkOptions, args []string) error {
-	if err := o.output.check(); err != nil {
-		return err
-	}
 	program, err := o.program(cmd, &o.connection)
 	if err != nil {
 		return err

@@ -72,9 +72,6 @@ and continues after the records that it has consumed. A paused intake stays paus
 		Example: `  waybill intake apply docs/examples/shop-orders/shop-orders.intake.yaml`,
 		Args:    atLeastOneFile,
 		RunE: func(cmd *cobra.Command, files []string) error {
-			if err := t.output.check(); err != nil {
-				return err
-			}
 			list, err := parseIntakes(cmd.InOrStdin(), files, events.Namespace(t.namespace))
 			if err != nil {
 				return err
@@ -130,9 +127,6 @@ func (q *intakeQuery) flags(cmd *cobra.Command) {
 
 // ask gets an answer about intakes of a console, and prints it.
 func (q *intakeQuery) ask(cmd *cobra.Command, path string, into any, print func() error) error {
-	if err := q.output.check(); err != nil {
-		return err
-	}
 	return q.query(cmd, &q.tool, noIndex, func(c *apiClient) error {
 		if err := c.Get(cmd.Context(), path, nil, into); err != nil {
 			return err

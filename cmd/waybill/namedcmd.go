@@ -118,9 +118,6 @@ func (t *namedTool) apply(cmd *cobra.Command, list []events.NamedDefinition, sam
 
 // change changes definitions, and prints the results.
 func (t *namedTool) change(cmd *cobra.Command, change func(ctx context.Context, l *logbook) ([]changedNamed, error)) error {
-	if err := t.output.check(); err != nil {
-		return err
-	}
 	l, err := t.open(cmd)
 	if err != nil {
 		return err

@@ -26,8 +26,10 @@ const (
 // output is the -o flag.
 type output struct{ format string }
 
+// flags adds the flag. It is checked before the command runs.
 func (o *output) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&o.format, "output", "o", formatTable, "output format: table, json or jsonl")
+	cmd.PreRunE = func(*cobra.Command, []string) error { return o.check() }
 }
 
 func (o *output) check() error {

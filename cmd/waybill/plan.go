@@ -60,9 +60,6 @@ number of assumed answers.`,
 }
 
 func runPlan(cmd *cobra.Command, o *planOptions) error {
-	if err := o.output.check(); err != nil {
-		return err
-	}
 	program, err := o.program(cmd, &o.connection)
 	if err != nil {
 		return err

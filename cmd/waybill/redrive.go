@@ -59,9 +59,6 @@ A second redrive has no effect: a task id, an attempt and a request id count onc
 }
 
 func runRedrive(cmd *cobra.Command, o *redriveOptions, args []string) error {
-	if err := o.output.check(); err != nil {
-		return err
-	}
 	named, err := parsePositions(args)
 	if err != nil {
 		return err

@@ -75,9 +75,6 @@ func replayArguments(cmd *cobra.Command, args []string) error {
 }
 
 func runReplay(cmd *cobra.Command, o *replayOptions, args []string) error {
-	if err := o.output.check(); err != nil {
-		return err
-	}
 	if o.at != "" || len(args) == 0 {
 		return runReplayAt(cmd, o)
 	}

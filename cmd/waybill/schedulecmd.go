@@ -83,9 +83,6 @@ on. A paused schedule stays paused. A schedule may name a workflow that isn't ap
 		Example: `  waybill schedule apply docs/examples/reminder/monday.schedule.yaml`,
 		Args:    atLeastOneFile,
 		RunE: func(cmd *cobra.Command, files []string) error {
-			if err := t.output.check(); err != nil {
-				return err
-			}
 			list, err := parseSchedules(cmd.InOrStdin(), files)
 			if err != nil {
 				return err
@@ -144,9 +141,6 @@ func newScheduleDelete() *cobra.Command {
 
 // askSchedules reads the schedules, and calls ask.
 func askSchedules(t *namedTool, cmd *cobra.Command, ask func(ctx context.Context, s *schedulerun.Service) error) error {
-	if err := t.output.check(); err != nil {
-		return err
-	}
 	l, err := t.open(cmd)
 	if err != nil {
 		return err

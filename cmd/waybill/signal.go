@@ -57,9 +57,6 @@ type sentSignal struct {
 }
 
 func runSignal(cmd *cobra.Command, o *signalOptions, args []string) error {
-	if err := o.output.check(); err != nil {
-		return err
-	}
 	s, err := o.signal(args)
 	if err != nil {
 		return err

@@ -98,9 +98,6 @@ type submitted struct {
 }
 
 func runSubmit(cmd *cobra.Command, o *submitOptions) error {
-	if err := o.output.check(); err != nil {
-		return err
-	}
 	if o.timeout != 0 && !o.wait || o.timeout < 0 {
 		return usage("--timeout %s: must be a positive duration, with --wait", o.timeout)
 	}

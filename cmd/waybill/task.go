@@ -127,9 +127,6 @@ func (o *taskGetOptions) flags(cmd *cobra.Command) {
 
 // run calls ask with a console that answers about the task.
 func (o *taskGetOptions) run(cmd *cobra.Command, args []string, ask func(cmd *cobra.Command, c *apiClient, id string) error) error {
-	if err := o.output.check(); err != nil {
-		return err
-	}
 	id, err := idArgument(args)
 	if err != nil {
 		return err
@@ -139,9 +136,6 @@ func (o *taskGetOptions) run(cmd *cobra.Command, args []string, ask func(cmd *co
 
 // runEach prints several tasks.
 func (o *taskGetOptions) runEach(cmd *cobra.Command, args []string) error {
-	if err := o.output.check(); err != nil {
-		return err
-	}
 	ids, err := idArguments(args)
 	if err != nil {
 		return err
@@ -305,9 +299,6 @@ A console answers if one runs. Otherwise the task's partition of the log is inde
 }
 
 func runTaskWait(cmd *cobra.Command, o *taskWaitOptions, args []string) error {
-	if err := o.output.check(); err != nil {
-		return err
-	}
 	id, err := idArgument(args)
 	if err != nil {
 		return err

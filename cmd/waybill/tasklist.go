@@ -81,9 +81,6 @@ event this release can't read.`,
 }
 
 func runTaskList(cmd *cobra.Command, o *taskListOptions) error {
-	if err := o.output.check(); err != nil {
-		return err
-	}
 	from, err := o.instant(time.Now())
 	if err != nil {
 		return err

@@ -60,9 +60,6 @@ with -o jsonl each line names its task. If one isn't found, the others are shown
 }
 
 func runTimeline(cmd *cobra.Command, o *timelineOptions, args []string) error {
-	if err := o.output.check(); err != nil {
-		return err
-	}
 	switch {
 	case o.follow && o.format == formatJSON:
 		return usage("--follow prints events as they arrive, and -o json prints one value; use -o jsonl")

@@ -100,9 +100,6 @@ func (o *verifyOptions) chooseLog(cmd *cobra.Command) {
 }
 
 func runVerify(cmd *cobra.Command, o *verifyOptions) error {
-	if err := o.output.check(); err != nil {
-		return err
-	}
 	o.chooseLog(cmd)
 	if o.latest < 0 {
 		return usage("--late-timers %s: must not be negative", o.latest)

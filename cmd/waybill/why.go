@@ -53,9 +53,6 @@ With --file the state of agents is unknown.`,
 // runWhy asks why a task doesn't advance. Without a console the index has the task's partition. It is built again of all
 // partitions if the way to the cause leads to a child in another one.
 func (o *taskGetOptions) runWhy(cmd *cobra.Command, args []string) error {
-	if err := o.output.check(); err != nil {
-		return err
-	}
 	id, err := idArgument(args)
 	if err != nil {
 		return err

@@ -114,9 +114,6 @@ checked first. A version that exists already stays as it is; the same version wi
 }
 
 func runApply(cmd *cobra.Command, t *tool, files []string) error {
-	if err := t.output.check(); err != nil {
-		return err
-	}
 	definitions, err := parseFiles(cmd.InOrStdin(), files)
 	if err != nil {
 		return err
@@ -204,9 +201,6 @@ another workflow starts tasks of them.`,
 }
 
 func runWorkflowList(cmd *cobra.Command, t *tool) error {
-	if err := t.output.check(); err != nil {
-		return err
-	}
 	l, err := t.open(cmd)
 	if err != nil {
 		return err

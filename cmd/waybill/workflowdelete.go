@@ -47,9 +47,6 @@ On a terminal it asks for confirmation; elsewhere --yes is required.`,
 }
 
 func runWorkflowDelete(cmd *cobra.Command, o *workflowDeleteOptions, what string) error {
-	if err := o.output.check(); err != nil {
-		return err
-	}
 	name, version, err := parseVersion(what)
 	if err != nil {
 		return err

@@ -63,9 +63,6 @@ func parseVersion(what string) (name string, version int, err error) {
 }
 
 func runWorkflowDeprecate(cmd *cobra.Command, o *workflowDeprecateOptions, what string) error {
-	if err := o.output.check(); err != nil {
-		return err
-	}
 	name, version, err := parseVersion(what)
 	switch {
 	case err != nil:

@@ -28,9 +28,6 @@ newest version. Below the lines are the steps after which a task can't be migrat
   waybill workflow diff order/1 order/2`,
 		Args: arguments("a definition: NAME/VERSION or a file", "another definition"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := t.output.check(); err != nil {
-				return err
-			}
 			from, err := t.definition(cmd, args[0])
 			if err != nil {
 				return err

@@ -33,9 +33,6 @@ has it. The output is YAML, which 'waybill workflow validate' and 'waybill workf
 			return arguments("a workflow's name")(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := t.output.check(); err != nil {
-				return err
-			}
 			what := args[0]
 			if len(args) == 2 {
 				what += "/" + args[1]

@@ -22,9 +22,6 @@ type usedWorkflow struct {
 
 // runWorkflowsInUse lists the versions that open tasks have, or that something in the log starts tasks of.
 func runWorkflowsInUse(cmd *cobra.Command, t *tool, api apiFlags) error {
-	if err := t.output.check(); err != nil {
-		return err
-	}
 	l, err := t.open(cmd)
 	if err != nil {
 		return err

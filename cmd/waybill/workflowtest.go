@@ -49,9 +49,6 @@ you commit it.`,
 }
 
 func runWorkflowTest(cmd *cobra.Command, o *workflowTestOptions, paths []string) error {
-	if err := o.check(); err != nil {
-		return err
-	}
 	pattern, err := regexp.Compile(o.pattern)
 	if err != nil {
 		return usage("--run: %w", err)
