@@ -29,7 +29,7 @@ type Event struct {
 	Sum string
 }
 
-// Fact is the content of an event. The set of facts is closed.
+// Fact is the content of an event. The set of facts is closed. Its methods are documented here, not at each fact.
 //
 //sumtype:decl
 type Fact interface {

@@ -77,8 +77,8 @@ func fold(t *Task, e *Event) error {
 	return e.Fact.apply(t, e)
 }
 
-// enterState applies a fact of the task, by the table, to the task and its steps.
-func (t *Task) enterState(e *Event, a About) error {
+// enterState applies a fact of the task, by the table, to the task and its steps. change applies the rest of it.
+func (t *Task) enterState(e *Event, a About, change func()) error {
 	to, err := a.nextTaskState(t.State, t.Ending)
 	if err != nil {
 		return err
@@ -101,6 +101,7 @@ func (t *Task) enterState(e *Event, a About) error {
 		t.disarm(true)
 	case DisarmsNone, DisarmsOwn, DisarmsStep, DisarmsReplanned: // the fact itself has changed its run
 	}
+	change()
 	return nil
 }
 

@@ -11,10 +11,8 @@ type RunSkipped struct {
 	Step string
 }
 
-// Type returns the ce_type.
 func (*RunSkipped) Type() string { return "waybill.step.skipped.v1" }
 
-// About returns what the fact means for attempts and timers.
 func (f *RunSkipped) About() About {
 	return About{Verb: VerbSkipped, Step: f.Step, Kind: Do, AnyKind: true, Disarms: DisarmsOwn}
 }
@@ -33,10 +31,8 @@ type RunReleased struct {
 	Output json.RawMessage
 }
 
-// Type returns the ce_type.
 func (*RunReleased) Type() string { return "waybill.step.released.v1" }
 
-// About returns what the fact means for attempts and timers.
 func (f *RunReleased) About() About {
 	return About{Verb: VerbReleased, Step: f.Step, Kind: Do, AnyKind: true, As: f.As, Disarms: DisarmsStep, Raw: &f.Output, By: &f.By}
 }
@@ -111,12 +107,10 @@ type AttemptStarted struct {
 	CompleteBy time.Time
 }
 
-// Type returns the ce_type.
 func (f *AttemptStarted) Type() string {
 	return attemptType(f.Kind, "waybill.step.started.v1", "waybill.undo.started.v1")
 }
 
-// About returns what the fact means for attempts and timers.
 func (f *AttemptStarted) About() About {
 	return About{Verb: VerbStarted, Step: f.Step, Kind: f.Kind, Attempt: f.Attempt, Phase: PhaseStarted, Agent: f.Agent,
 		Arms: TimerAttempt, Disarms: disarmsOf(f.Kind), Raw: &f.Input}
@@ -170,12 +164,10 @@ type AttemptCompleted struct {
 	Output   json.RawMessage
 }
 
-// Type returns the ce_type.
 func (f *AttemptCompleted) Type() string {
 	return attemptType(f.Kind, "waybill.step.completed.v1", "waybill.undo.completed.v1")
 }
 
-// About returns what the fact means for attempts and timers.
 func (f *AttemptCompleted) About() About {
 	return About{Verb: VerbCompleted, Step: f.Step, Kind: f.Kind, Attempt: f.Attempt, Phase: PhaseReplied, Instance: f.Instance,
 		Disarms: disarmsOf(f.Kind), Raw: &f.Output}
@@ -224,12 +216,10 @@ type AttemptFailed struct {
 	Deferred bool
 }
 
-// Type returns the ce_type.
 func (f *AttemptFailed) Type() string {
 	return attemptType(f.Kind, "waybill.step.failed.v1", "waybill.undo.failed.v1")
 }
 
-// About returns what the fact means for attempts and timers.
 func (f *AttemptFailed) About() About {
 	return About{Verb: VerbFailed, Step: f.Step, Kind: f.Kind, Attempt: f.Attempt, Phase: PhaseReplied, Instance: f.Instance, Counts: !f.Deferred,
 		Arms: TimerFailed, Disarms: disarmsOf(f.Kind), Failure: &f.Error}
@@ -269,12 +259,10 @@ type AttemptRejected struct {
 	Error    *Error
 }
 
-// Type returns the ce_type.
 func (f *AttemptRejected) Type() string {
 	return attemptType(f.Kind, "waybill.step.rejected.v1", "waybill.undo.rejected.v1")
 }
 
-// About returns what the fact means for attempts and timers.
 func (f *AttemptRejected) About() About {
 	return About{Verb: VerbRejected, Step: f.Step, Kind: f.Kind, Attempt: f.Attempt, Phase: PhaseReplied, Instance: f.Instance,
 		Disarms: disarmsOf(f.Kind), Failure: &f.Error}
@@ -306,12 +294,10 @@ type AttemptExpired struct {
 	Silence time.Duration
 }
 
-// Type returns the ce_type.
 func (f *AttemptExpired) Type() string {
 	return attemptType(f.Kind, "waybill.step.expired.v1", "waybill.undo.expired.v1")
 }
 
-// About returns what the fact means for attempts and timers.
 func (f *AttemptExpired) About() About {
 	return About{Verb: VerbExpired, Step: f.Step, Kind: f.Kind, Attempt: f.Attempt, Phase: PhaseExpired, Counts: true, Disarms: disarmsOf(f.Kind)}
 }
@@ -339,12 +325,10 @@ type AttemptWaiting struct {
 	CoolDown bool
 }
 
-// Type returns the ce_type.
 func (f *AttemptWaiting) Type() string {
 	return attemptType(f.Kind, "waybill.step.waiting.v1", "waybill.undo.waiting.v1")
 }
 
-// About returns what the fact means for attempts and timers.
 func (f *AttemptWaiting) About() About {
 	return About{Verb: VerbWaiting, Step: f.Step, Kind: f.Kind, Attempt: f.Attempt, Phase: PhaseWaiting, Arms: TimerWaiting, Disarms: disarmsOf(f.Kind)}
 }
@@ -367,12 +351,10 @@ type RunErrored struct {
 	Error *Error
 }
 
-// Type returns the ce_type.
 func (f *RunErrored) Type() string {
 	return attemptType(f.Kind, "waybill.step.errored.v1", "waybill.undo.errored.v1")
 }
 
-// About returns what the fact means for attempts and timers.
 func (f *RunErrored) About() About {
 	return About{Verb: VerbErrored, Step: f.Step, Kind: f.Kind, AnyKind: true, Disarms: disarmsOf(f.Kind), Failure: &f.Error}
 }

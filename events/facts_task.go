@@ -31,10 +31,8 @@ type PartitionClaimed struct {
 	TopicIDs TopicIDs
 }
 
-// Type returns the ce_type.
 func (*PartitionClaimed) Type() string { return "waybill.partition.claimed.v1" }
 
-// About returns what the fact means for attempts and timers.
 func (*PartitionClaimed) About() About {
 	return About{Verb: VerbClaimed}
 }
@@ -84,7 +82,6 @@ type TaskReceived struct {
 	Parent      *Parent // nil: the task is no child
 }
 
-// Type returns the ce_type.
 func (*TaskReceived) Type() string { return "waybill.task.received.v1" }
 
 // AllLabels returns the labels of the task. They must not be changed.
@@ -97,7 +94,6 @@ func (f *TaskReceived) AllLabels() map[string]string {
 	return all
 }
 
-// About returns what the fact means for attempts and timers.
 func (f *TaskReceived) About() About {
 	return About{Verb: VerbReceived, Raw: &f.Input}
 }
@@ -153,20 +149,14 @@ func (c *codec) planIfAny(name string, v **Plan) {
 // TaskStarted begins the processing of a task. The event's due is the task's complete-by.
 type TaskStarted struct{}
 
-// Type returns the ce_type.
 func (*TaskStarted) Type() string { return "waybill.task.started.v1" }
 
-// About returns what the fact means for attempts and timers.
 func (*TaskStarted) About() About {
 	return About{Verb: VerbStarted, Arms: TimerTask, Disarms: DisarmsOwn}
 }
 
 func (f *TaskStarted) apply(t *Task, e *Event) error {
-	if err := t.enterState(e, f.About()); err != nil {
-		return err
-	}
-	t.CompleteBy = e.Due
-	return nil
+	return t.enterState(e, f.About(), func() { t.CompleteBy = e.Due })
 }
 
 func (*TaskStarted) fields(c *codec) {}
@@ -177,20 +167,14 @@ type TaskProcessed struct {
 	ForgetAt time.Time // from when on the task's id may be forgotten; zero: never
 }
 
-// Type returns the ce_type.
 func (*TaskProcessed) Type() string { return "waybill.task.processed.v1" }
 
-// About returns what the fact means for attempts and timers.
 func (f *TaskProcessed) About() About {
 	return About{Verb: VerbProcessed, Disarms: DisarmsAll, Raw: &f.Output}
 }
 
 func (f *TaskProcessed) apply(t *Task, e *Event) error {
-	if err := t.enterState(e, f.About()); err != nil {
-		return err
-	}
-	t.Output, t.ForgetAt = f.Output, f.ForgetAt
-	return nil
+	return t.enterState(e, f.About(), func() { t.Output, t.ForgetAt = f.Output, f.ForgetAt })
 }
 
 func (f *TaskProcessed) fields(c *codec) {
@@ -209,10 +193,8 @@ type TaskUndoing struct {
 	Processed json.RawMessage
 }
 
-// Type returns the ce_type.
 func (*TaskUndoing) Type() string { return "waybill.task.undoing.v1" }
 
-// About returns what the fact means for attempts and timers.
 func (f *TaskUndoing) About() About {
 	return About{Verb: VerbUndoing, Disarms: DisarmsWaiting, Ending: f.Ending, Raw: &f.Processed, Failure: &f.Error, By: &f.By}
 }
@@ -221,14 +203,12 @@ func (f *TaskUndoing) apply(t *Task, e *Event) error {
 	if err := t.reopen(f); err != nil {
 		return err
 	}
-	if err := t.enterState(e, f.About()); err != nil {
-		return err
-	}
-	t.Ending, t.Keep, t.ForgetAt = f.Ending, f.Keep, time.Time{}
-	if f.Error != nil {
-		t.Error = f.Error
-	}
-	return nil
+	return t.enterState(e, f.About(), func() {
+		t.Ending, t.Keep, t.ForgetAt = f.Ending, f.Keep, time.Time{}
+		if f.Error != nil {
+			t.Error = f.Error
+		}
+	})
 }
 
 func (f *TaskUndoing) fields(c *codec) {
@@ -244,20 +224,14 @@ type TaskUndone struct {
 	ForgetAt time.Time // as in TaskProcessed
 }
 
-// Type returns the ce_type.
 func (*TaskUndone) Type() string { return "waybill.task.undone.v1" }
 
-// About returns what the fact means for attempts and timers.
 func (*TaskUndone) About() About {
 	return About{Verb: VerbUndone, Disarms: DisarmsAll}
 }
 
 func (f *TaskUndone) apply(t *Task, e *Event) error {
-	if err := t.enterState(e, f.About()); err != nil {
-		return err
-	}
-	t.ForgetAt = f.ForgetAt
-	return nil
+	return t.enterState(e, f.About(), func() { t.ForgetAt = f.ForgetAt })
 }
 
 func (f *TaskUndone) fields(c *codec) { c.time("forget_at", &f.ForgetAt) }
@@ -268,20 +242,14 @@ type TaskCancelled struct {
 	ForgetAt time.Time // as in TaskProcessed
 }
 
-// Type returns the ce_type.
 func (*TaskCancelled) Type() string { return "waybill.task.cancelled.v1" }
 
-// About returns what the fact means for attempts and timers.
 func (f *TaskCancelled) About() About {
 	return About{Verb: VerbCancelled, Disarms: DisarmsAll, By: &f.By}
 }
 
 func (f *TaskCancelled) apply(t *Task, e *Event) error {
-	if err := t.enterState(e, f.About()); err != nil {
-		return err
-	}
-	t.ForgetAt = f.ForgetAt
-	return nil
+	return t.enterState(e, f.About(), func() { t.ForgetAt = f.ForgetAt })
 }
 
 func (f *TaskCancelled) fields(c *codec) {
@@ -294,20 +262,14 @@ type TaskHeld struct {
 	Error *Error
 }
 
-// Type returns the ce_type.
 func (*TaskHeld) Type() string { return "waybill.task.held.v1" }
 
-// About returns what the fact means for attempts and timers.
 func (f *TaskHeld) About() About {
 	return About{Verb: VerbHeld, Disarms: DisarmsWaiting, Failure: &f.Error}
 }
 
 func (f *TaskHeld) apply(t *Task, e *Event) error {
-	if err := t.enterState(e, f.About()); err != nil {
-		return err
-	}
-	t.Error = f.Error
-	return nil
+	return t.enterState(e, f.About(), func() { t.Error = f.Error })
 }
 
 func (f *TaskHeld) fields(c *codec) { c.errorField("error", &f.Error) }
@@ -318,10 +280,8 @@ type TaskResumed struct {
 	By
 }
 
-// Type returns the ce_type.
 func (*TaskResumed) Type() string { return "waybill.task.resumed.v1" }
 
-// About returns what the fact means for attempts and timers.
 func (f *TaskResumed) About() About {
 	return About{Verb: VerbResumed, Arms: TimerTask, Disarms: DisarmsWaiting, By: &f.By}
 }
@@ -329,14 +289,12 @@ func (f *TaskResumed) About() About {
 // apply folds the end of a hold. Steps that the hold ended may start again, with a failure count of 0. So may steps and
 // undos in error.
 func (f *TaskResumed) apply(t *Task, e *Event) error {
-	if err := t.enterState(e, f.About()); err != nil {
-		return err
-	}
-	t.Error = nil
-	if t.State == StateProcessing {
-		t.CompleteBy, t.Asked = e.Due, time.Time{}
-	}
-	return nil
+	return t.enterState(e, f.About(), func() {
+		t.Error = nil
+		if t.State == StateProcessing {
+			t.CompleteBy, t.Asked = e.Due, time.Time{}
+		}
+	})
 }
 
 func (f *TaskResumed) fields(c *codec) { f.By.fields(c) }

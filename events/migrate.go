@@ -15,10 +15,8 @@ type TaskMigrated struct {
 	Plan    *Plan
 }
 
-// Type returns the ce_type.
 func (*TaskMigrated) Type() string { return "waybill.task.migrated.v1" }
 
-// About returns what the fact means for attempts and timers.
 func (f *TaskMigrated) About() About {
 	return About{Verb: VerbMigrated, Arms: TimerTask, Disarms: DisarmsReplanned, By: &f.By}
 }

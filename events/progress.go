@@ -34,12 +34,10 @@ type AttemptProgressed struct {
 	Progress json.RawMessage
 }
 
-// Type returns the ce_type.
 func (f *AttemptProgressed) Type() string {
 	return attemptType(f.Kind, "waybill.step.progressed.v1", "waybill.undo.progressed.v1")
 }
 
-// About returns what the fact means for attempts and timers.
 func (f *AttemptProgressed) About() About {
 	return About{Verb: VerbProgressed, Step: f.Step, Kind: f.Kind, Attempt: f.Attempt, Phase: PhaseGoesOn, Instance: f.Instance,
 		Arms: TimerAttempt, Disarms: DisarmsOwn, Raw: &f.Progress}

@@ -21,10 +21,8 @@ type PartitionForgot struct {
 	Next time.Time
 }
 
-// Type returns the ce_type.
 func (*PartitionForgot) Type() string { return "waybill.partition.forgot.v1" }
 
-// About returns what the fact means for attempts and timers.
 func (*PartitionForgot) About() About { return About{Verb: VerbForgot} }
 
 func (f *PartitionForgot) apply(*Task, *Event) error { return fmt.Errorf("no rule for %s", f.Type()) }

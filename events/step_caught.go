@@ -26,10 +26,8 @@ type RunCaught struct {
 	Error *Error
 }
 
-// Type returns the ce_type.
 func (*RunCaught) Type() string { return "waybill.step.caught.v1" }
 
-// About returns what the fact means for attempts and timers.
 func (f *RunCaught) About() About {
 	return About{Verb: VerbCaught, Step: f.Step, Kind: Do, AnyKind: true, Disarms: DisarmsOwn, Failure: &f.Error}
 }

@@ -55,10 +55,8 @@ type CheckCompleted struct {
 	Error *Error
 }
 
-// Type returns the ce_type.
 func (*CheckCompleted) Type() string { return "waybill.check.completed.v1" }
 
-// About returns what the fact means for attempts and timers.
 func (f *CheckCompleted) About() About {
 	a := About{Verb: VerbCompleted, Step: f.Step, Kind: Check, Attempt: f.Attempt, Phase: PhaseReplied, Instance: f.Instance,
 		Disarms: DisarmsStep, Raw: &f.Output, Failure: &f.Error}

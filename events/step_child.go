@@ -136,10 +136,8 @@ type ChildStarted struct {
 	TaskInput bool
 }
 
-// Type returns the ce_type.
 func (*ChildStarted) Type() string { return childType(Do, "started") }
 
-// About returns what the fact means for attempts and timers.
 func (f *ChildStarted) About() About {
 	return About{Verb: VerbStarted, Step: f.Step, Kind: Do, StepKind: WorkflowStep, Attempt: f.Attempt, Phase: PhaseBegan,
 		Disarms: DisarmsOwn, Raw: &f.Input}
@@ -185,10 +183,8 @@ type WithdrawalStarted struct {
 	TokenHash string
 }
 
-// Type returns the ce_type.
 func (*WithdrawalStarted) Type() string { return childType(Undo, "started") }
 
-// About returns what the fact means for attempts and timers.
 func (f *WithdrawalStarted) About() About {
 	return About{Verb: VerbStarted, Step: f.Step, Kind: Undo, StepKind: WorkflowStep, Attempt: f.Attempt, Phase: PhaseBegan, Disarms: DisarmsOwn}
 }
@@ -220,10 +216,8 @@ type ChildCompleted struct {
 	Output  json.RawMessage // of the child; empty for a withdrawal
 }
 
-// Type returns the ce_type.
 func (f *ChildCompleted) Type() string { return childType(f.Kind, "completed") }
 
-// About returns what the fact means for attempts and timers.
 func (f *ChildCompleted) About() About {
 	return About{Verb: VerbCompleted, Step: f.Step, Kind: f.Kind, StepKind: WorkflowStep, Attempt: f.Attempt, Phase: PhaseTaken,
 		Disarms: DisarmsOwn, Raw: &f.Output}
@@ -256,10 +250,8 @@ type ChildRejected struct {
 	Unknown bool
 }
 
-// Type returns the ce_type.
 func (f *ChildRejected) Type() string { return childType(f.Kind, "rejected") }
 
-// About returns what the fact means for attempts and timers.
 func (f *ChildRejected) About() About {
 	return About{Verb: VerbRejected, Step: f.Step, Kind: f.Kind, StepKind: WorkflowStep, Attempt: f.Attempt, Phase: PhaseTaken,
 		Disarms: DisarmsOwn, Failure: &f.Error}
@@ -290,10 +282,8 @@ type ChildHeld struct {
 	Error   *Error // of the child
 }
 
-// Type returns the ce_type.
 func (f *ChildHeld) Type() string { return childType(f.Kind, "held") }
 
-// About returns what the fact means for attempts and timers.
 func (f *ChildHeld) About() About {
 	return About{Verb: VerbChildHeld, Step: f.Step, Kind: f.Kind, StepKind: WorkflowStep, Attempt: f.Attempt, Phase: PhaseGoesOn,
 		Disarms: DisarmsOwn, Failure: &f.Error}
@@ -319,10 +309,8 @@ type ChildResumed struct {
 	Attempt int
 }
 
-// Type returns the ce_type.
 func (f *ChildResumed) Type() string { return childType(f.Kind, "resumed") }
 
-// About returns what the fact means for attempts and timers.
 func (f *ChildResumed) About() About {
 	return About{Verb: VerbChildResumed, Step: f.Step, Kind: f.Kind, StepKind: WorkflowStep, Attempt: f.Attempt, Phase: PhaseGoesOn,
 		Disarms: DisarmsOwn}
@@ -351,10 +339,8 @@ type TaskWithdrawn struct {
 	Token       string // of that attempt
 }
 
-// Type returns the ce_type.
 func (*TaskWithdrawn) Type() string { return "waybill.task.withdrawn.v1" }
 
-// About returns what the fact means for attempts and timers.
 func (*TaskWithdrawn) About() About { return About{Verb: VerbWithdrawn} }
 
 func (f *TaskWithdrawn) apply(t *Task, _ *Event) error {

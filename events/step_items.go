@@ -55,10 +55,8 @@ type ItemsBegan struct {
 	Token string
 }
 
-// Type returns the ce_type.
 func (*ItemsBegan) Type() string { return "waybill.items.began.v1" }
 
-// About returns what the fact means for attempts and timers.
 func (f *ItemsBegan) About() About {
 	return About{Verb: VerbStarted, Step: f.Step, Kind: Do, StepKind: ItemsStep, Attempt: f.Attempt, Phase: PhaseBegan, Disarms: DisarmsOwn, Raw: &f.Items}
 }
@@ -159,10 +157,8 @@ type ItemsStarted struct {
 	From, To int
 }
 
-// Type returns the ce_type.
 func (*ItemsStarted) Type() string { return "waybill.items.started.v1" }
 
-// About returns what the fact means for attempts and timers.
 func (f *ItemsStarted) About() About {
 	a := aboutItems(f.Step, Do)
 	a.Attempt, a.Phase = f.Attempt, PhaseGoesOn
@@ -216,10 +212,8 @@ type ItemEnded struct {
 	Effect Effect
 }
 
-// Type returns the ce_type.
 func (*ItemEnded) Type() string { return "waybill.item.ended.v1" }
 
-// About returns what the fact means for attempts and timers.
 func (f *ItemEnded) About() About {
 	a := aboutItems(f.Step, Do)
 	a.Raw, a.Failure = &f.Output, &f.Error
@@ -279,12 +273,10 @@ type ItemHeld struct {
 	Rejected bool
 }
 
-// Type returns the ce_type.
 func (f *ItemHeld) Type() string {
 	return attemptType(f.Kind, "waybill.item.held.v1", "waybill.item.undo.held.v1")
 }
 
-// About returns what the fact means for attempts and timers.
 func (f *ItemHeld) About() About {
 	a := aboutItems(f.Step, f.Kind)
 	a.Failure = &f.Error
@@ -322,12 +314,10 @@ type ItemResumed struct {
 	Item int
 }
 
-// Type returns the ce_type.
 func (f *ItemResumed) Type() string {
 	return attemptType(f.Kind, "waybill.item.resumed.v1", "waybill.item.undo.resumed.v1")
 }
 
-// About returns what the fact means for attempts and timers.
 func (f *ItemResumed) About() About { return aboutItems(f.Step, f.Kind) }
 
 func (f *ItemResumed) apply(t *Task, e *Event) error {
@@ -348,10 +338,8 @@ type ItemsCompleted struct {
 	Attempt int
 }
 
-// Type returns the ce_type.
 func (*ItemsCompleted) Type() string { return "waybill.items.completed.v1" }
 
-// About returns what the fact means for attempts and timers.
 func (f *ItemsCompleted) About() About {
 	return About{Verb: VerbCompleted, Step: f.Step, Kind: Do, StepKind: ItemsStep, Attempt: f.Attempt, Phase: PhaseTaken, Disarms: DisarmsOwn}
 }
@@ -399,10 +387,8 @@ type ItemsUndoStarted struct {
 	Token          string // of the replies to the withdrawals
 }
 
-// Type returns the ce_type.
 func (*ItemsUndoStarted) Type() string { return "waybill.items.undo.started.v1" }
 
-// About returns what the fact means for attempts and timers.
 func (f *ItemsUndoStarted) About() About {
 	return About{Verb: VerbStarted, Step: f.Step, Kind: Undo, StepKind: ItemsStep, Attempt: f.Attempt, Phase: PhaseBegan, Disarms: DisarmsOwn}
 }
@@ -435,10 +421,8 @@ type ItemsWithdrawn struct {
 	Items []int
 }
 
-// Type returns the ce_type.
 func (*ItemsWithdrawn) Type() string { return "waybill.items.withdrawn.v1" }
 
-// About returns what the fact means for attempts and timers.
 func (f *ItemsWithdrawn) About() About { return aboutItems(f.Step, Undo) }
 
 func (f *ItemsWithdrawn) apply(t *Task, e *Event) error {
@@ -474,10 +458,8 @@ type ItemUndone struct {
 	Item int
 }
 
-// Type returns the ce_type.
 func (*ItemUndone) Type() string { return "waybill.item.undone.v1" }
 
-// About returns what the fact means for attempts and timers.
 func (f *ItemUndone) About() About { return aboutItems(f.Step, Undo) }
 
 func (f *ItemUndone) apply(t *Task, e *Event) error {
@@ -497,10 +479,8 @@ type ItemsUndone struct {
 	Attempt int
 }
 
-// Type returns the ce_type.
 func (*ItemsUndone) Type() string { return "waybill.items.undone.v1" }
 
-// About returns what the fact means for attempts and timers.
 func (f *ItemsUndone) About() About {
 	return About{Verb: VerbCompleted, Step: f.Step, Kind: Undo, StepKind: ItemsStep, Attempt: f.Attempt, Phase: PhaseTaken, Disarms: DisarmsOwn}
 }

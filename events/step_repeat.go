@@ -31,10 +31,8 @@ type CallRepeated struct {
 	Output   json.RawMessage // of the call
 }
 
-// Type returns the ce_type.
 func (*CallRepeated) Type() string { return "waybill.step.repeated.v1" }
 
-// About returns what the fact means for attempts and timers.
 func (f *CallRepeated) About() About {
 	return About{Verb: VerbRepeated, Step: f.Step, Kind: Do, Attempt: f.Attempt, Phase: PhaseReplied, Instance: f.Instance,
 		Arms: TimerWaiting, Disarms: DisarmsOwn, Raw: &f.Output}

@@ -37,10 +37,8 @@ type TaskSignalled struct {
 	Data    json.RawMessage
 }
 
-// Type returns the ce_type.
 func (*TaskSignalled) Type() string { return "waybill.task.signalled.v1" }
 
-// About returns what the fact means for attempts and timers.
 func (f *TaskSignalled) About() About {
 	return About{Verb: VerbSignalled, Raw: &f.Data}
 }
@@ -80,10 +78,8 @@ type SignalStarted struct {
 	Signal  string
 }
 
-// Type returns the ce_type.
 func (*SignalStarted) Type() string { return "waybill.signal.started.v1" }
 
-// About returns what the fact means for attempts and timers.
 func (f *SignalStarted) About() About {
 	return About{Verb: VerbStarted, Step: f.Step, Kind: Do, StepKind: SignalStep, Attempt: f.Attempt, Phase: PhaseBegan,
 		Arms: TimerStep, Disarms: DisarmsOwn}
@@ -114,10 +110,8 @@ type SignalCompleted struct {
 	Received uint64 // the seq of the event that recorded the signal
 }
 
-// Type returns the ce_type.
 func (*SignalCompleted) Type() string { return "waybill.signal.completed.v1" }
 
-// About returns what the fact means for attempts and timers.
 func (f *SignalCompleted) About() About {
 	return About{Verb: VerbCompleted, Step: f.Step, Kind: Do, StepKind: SignalStep, Attempt: f.Attempt, Phase: PhaseTaken, Disarms: DisarmsOwn}
 }

@@ -22,10 +22,8 @@ type WaitStarted struct {
 	Until   time.Time     // zero if Wait counts
 }
 
-// Type returns the ce_type.
 func (*WaitStarted) Type() string { return "waybill.wait.started.v1" }
 
-// About returns what the fact means for attempts and timers.
 func (f *WaitStarted) About() About {
 	return About{Verb: VerbStarted, Step: f.Step, Kind: Do, StepKind: WaitStep, Attempt: f.Attempt, Phase: PhaseBegan,
 		Arms: TimerStep, Disarms: DisarmsOwn}
@@ -68,10 +66,8 @@ type WaitCompleted struct {
 	Attempt int
 }
 
-// Type returns the ce_type.
 func (*WaitCompleted) Type() string { return "waybill.wait.completed.v1" }
 
-// About returns what the fact means for attempts and timers.
 func (f *WaitCompleted) About() About {
 	return About{Verb: VerbCompleted, Step: f.Step, Kind: Do, StepKind: WaitStep, Attempt: f.Attempt, Phase: PhaseFired, Disarms: DisarmsOwn}
 }
