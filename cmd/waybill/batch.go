@@ -73,16 +73,25 @@ func (b *batchOptions) arguments(cmd *cobra.Command, args []string) error {
 	return arguments("a task's id, or --filter")(cmd, args)
 }
 
-// runOneOrMany gives a command to one task, or to those that match --filter.
-func (o *controlOptions) runOneOrMany(cmd *cobra.Command, b *batchOptions, args []string, build func(*cobra.Command) (*events.Control, error)) error {
-	if b.filter == "" {
-		return o.run(cmd, args, build)
+// newControl completes a command that is given to one task, or to those that match --filter.
+func newControl(cmd *cobra.Command, build func() *events.Control) *cobra.Command {
+	var o controlOptions
+	var many batchOptions
+	cmd.Args = many.arguments
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if many.filter != "" {
+			return o.runMany(cmd, &many, build())
+		}
+		return o.run(cmd, args, func() (*events.Control, error) { return build(), nil })
 	}
+	o.flags(cmd)
+	many.flags(cmd)
+	return cmd
+}
+
+// runMany gives a command to the tasks that match --filter.
+func (o *controlOptions) runMany(cmd *cobra.Command, b *batchOptions, x *events.Control) error {
 	if err := b.checkFlags(o); err != nil {
-		return err
-	}
-	x, err := build(cmd)
-	if err != nil {
 		return err
 	}
 	if err := o.setIssuer(x); err != nil {

@@ -98,11 +98,7 @@ func (t *batchTool) printBatch(out io.Writer, b *consoleapi.Batch) error {
 	return t.printObject(out, b, func(out io.Writer) error {
 		x := events.Control{Task: text.Count(b.Tasks, "task"), Command: b.Command, Step: b.Step, Keep: b.Keep, Processed: b.Processed, Version: b.Version, DryRun: b.DryRun}
 		fmt.Fprintf(out, "batch %s: %s\n%s\n", printable(b.ID), b.State, commandText(&x))
-		for _, line := range [][2]string{{"filter", b.Filter}, {"by", b.By + b.Claimed}, {"reason", b.Reason}, {"stopped", b.Why}, {"trouble", b.Trouble}} {
-			if line[1] != "" {
-				fmt.Fprintf(out, "%s: %s\n", line[0], printable(line[1]))
-			}
-		}
+		printFields(out, [][2]string{{"filter", b.Filter}, {"by", b.By + b.Claimed}, {"reason", b.Reason}, {"stopped", b.Why}, {"trouble", b.Trouble}})
 		_, err := fmt.Fprintf(out, "created %s, ended %s\n%s\n", tableTime(b.CreatedAt), tableTime(b.EndedAt), countsText(b))
 		return err
 	})

@@ -41,10 +41,8 @@ func (o *controlOptions) flags(cmd *cobra.Command) {
 }
 
 func newResubmit() *cobra.Command {
-	var o controlOptions
-	var many batchOptions
 	var step string
-	cmd := &cobra.Command{
+	cmd := newControl(&cobra.Command{
 		Use:   "resubmit ID | --filter FILTER",
 		Short: "Run the failed step of a held task again",
 		Long: `Run the failed step of a held task again, with a failure count of zero. Use it when the cause is fixed: the
@@ -56,24 +54,14 @@ task's state doesn't allow it, it is refused: exit code 8.
 ` + batchHelp,
 		Example: `  waybill resubmit order-7 --why 'the bank is back'
   waybill resubmit --filter 'workflow:order step_in_error:charge' --canary 1 --rate 50 --why 'the bank is back'`,
-		Args: many.arguments,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.runOneOrMany(cmd, &many, args, func(*cobra.Command) (*events.Control, error) {
-				return &events.Control{Command: events.Resubmit, Step: step}, nil
-			})
-		},
-	}
-	o.flags(cmd)
-	many.flags(cmd)
+	}, func() *events.Control { return &events.Control{Command: events.Resubmit, Step: step} })
 	cmd.Flags().StringVar(&step, "step", "", "only if this step is held")
 	return cmd
 }
 
 func newUndo() *cobra.Command {
-	var o controlOptions
-	var many batchOptions
 	var processed bool
-	cmd := &cobra.Command{
+	cmd := newControl(&cobra.Command{
 		Use:   "undo ID | --filter FILTER",
 		Short: "Undo the completed steps of a task",
 		Long: `Undo a task: its steps are undone in reverse order of completion, and the task ends as undone. Use it for a
@@ -89,24 +77,14 @@ task's state doesn't allow it, it is refused: exit code 8.
 		Example: `  waybill undo order-7 --why 'the customer withdrew'
   waybill undo order-7 --processed --why 'the customer returned it'
   waybill undo --filter 'state:held label:campaign=spring' --why 'the campaign was withdrawn'`,
-		Args: many.arguments,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.runOneOrMany(cmd, &many, args, func(*cobra.Command) (*events.Control, error) {
-				return &events.Control{Command: events.UndoTask, Processed: processed}, nil
-			})
-		},
-	}
-	o.flags(cmd)
-	many.flags(cmd)
+	}, func() *events.Control { return &events.Control{Command: events.UndoTask, Processed: processed} })
 	cmd.Flags().BoolVar(&processed, "processed", false, "undo the task even if it has ended as processed")
 	return cmd
 }
 
 func newCancel() *cobra.Command {
-	var o controlOptions
-	var many batchOptions
 	var keep bool
-	cmd := &cobra.Command{
+	cmd := newControl(&cobra.Command{
 		Use:   "cancel ID | --filter FILTER",
 		Short: "Cancel a task: start no more steps, undo completed ones",
 		Long: `Cancel a task. No further step starts, completed steps are undone (with --keep they are left as they
@@ -118,15 +96,7 @@ task's state doesn't allow it, it is refused: exit code 8.
 		Example: `  waybill task cancel order-7 --why 'the customer withdrew'
   waybill task cancel order-7 --keep --why 'shipped by hand'
   waybill task cancel --filter 'id:import-7-' --rate 20 --why 'imported twice'`,
-		Args: many.arguments,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.runOneOrMany(cmd, &many, args, func(*cobra.Command) (*events.Control, error) {
-				return &events.Control{Command: events.Cancel, Keep: keep}, nil
-			})
-		},
-	}
-	o.flags(cmd)
-	many.flags(cmd)
+	}, func() *events.Control { return &events.Control{Command: events.Cancel, Keep: keep} })
 	cmd.Flags().BoolVar(&keep, "keep", false, "leave completed steps as they are; only those whose effect is unknown are undone")
 	return cmd
 }
@@ -149,7 +119,7 @@ task's state doesn't allow it, it is refused: exit code 8.`,
   waybill release order-7 reserve --as undone --why 'released in the warehouse'`,
 		Args: arguments("a task's id", "a step"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.run(cmd, args[:1], func(*cobra.Command) (*events.Control, error) {
+			return o.run(cmd, args[:1], func() (*events.Control, error) {
 				if as != string(events.StepCompleted) && as != string(events.StepUndone) {
 					return nil, usage("--as %q: must be completed or undone", as)
 				}
@@ -198,7 +168,7 @@ type controlResult struct {
 }
 
 // run sends a control, waits for its answer and prints it.
-func (o *controlOptions) run(cmd *cobra.Command, args []string, build func(*cobra.Command) (*events.Control, error)) error {
+func (o *controlOptions) run(cmd *cobra.Command, args []string, build func() (*events.Control, error)) error {
 	id, err := idArgument(args)
 	if err != nil {
 		return err
@@ -206,7 +176,7 @@ func (o *controlOptions) run(cmd *cobra.Command, args []string, build func(*cobr
 	if err := o.check(); err != nil {
 		return err
 	}
-	x, err := build(cmd)
+	x, err := build()
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/console"
 	"github.com/waybill-run/waybill/internal/intake"
+	"github.com/waybill-run/waybill/internal/registry"
 	"github.com/waybill-run/waybill/internal/text"
 )
 
@@ -89,7 +90,7 @@ and continues after the records that it has consumed. A paused intake stays paus
 }
 
 func newIntakePause() *cobra.Command {
-	return newNamedChange(events.IntakeDefinition, pauseNamed, &cobra.Command{
+	return newNamedChange(events.IntakeDefinition, registry.PauseNamed, &cobra.Command{
 		Use:     "pause NAME",
 		Short:   "Pause an intake: it consumes nothing until it is resumed",
 		Example: "  waybill intake pause shop-orders --why 'the shop sends test orders'",
@@ -97,7 +98,7 @@ func newIntakePause() *cobra.Command {
 }
 
 func newIntakeResume() *cobra.Command {
-	return newNamedChange(events.IntakeDefinition, resumeNamed, &cobra.Command{
+	return newNamedChange(events.IntakeDefinition, registry.ResumeNamed, &cobra.Command{
 		Use:     "resume NAME",
 		Short:   "Resume an intake: it continues after the last record that it consumed",
 		Example: "  waybill intake resume shop-orders",
@@ -105,7 +106,7 @@ func newIntakeResume() *cobra.Command {
 }
 
 func newIntakeDelete() *cobra.Command {
-	return newNamedChange(events.IntakeDefinition, deleteNamed, &cobra.Command{
+	return newNamedChange(events.IntakeDefinition, registry.DeleteNamed, &cobra.Command{
 		Use:   "delete NAME",
 		Short: "Delete an intake: its tasks continue",
 		Long: `Delete an intake. Its tasks continue. Its consumer group keeps its positions until the brokers' offsets.retention.minutes
@@ -195,17 +196,9 @@ func printIntake(out io.Writer, v *intake.IntakeStatus) error {
 	if v.Deadletters != nil && v.Deadletters.Since != nil {
 		deadletters += " since " + *v.Deadletters.Since
 	}
-	lines := [][2]string{{"topic", v.Topic}, {"to", v.To}, {"lag", numberText(v.Lag)}, {"dead letters", deadletters}, {"workers", strconv.Itoa(v.Members)},
-		{"by", v.By + v.Claimed}, {"why", v.Why}, {"fault", v.Fault}, {"definition", string(v.Definition)}}
 	fmt.Fprintf(out, "intake %s: %s\n", v.Name, v.State)
-	for _, line := range lines {
-		if line[1] == "" {
-			continue
-		}
-		if _, err := fmt.Fprintf(out, "%s: %s\n", line[0], printable(line[1])); err != nil {
-			return err
-		}
-	}
+	printFields(out, [][2]string{{"topic", v.Topic}, {"to", v.To}, {"lag", numberText(v.Lag)}, {"dead letters", deadletters}, {"workers", strconv.Itoa(v.Members)},
+		{"by", v.By + v.Claimed}, {"why", v.Why}, {"fault", v.Fault}, {"definition", string(v.Definition)}})
 	if len(v.Partitions) == 0 {
 		return nil
 	}

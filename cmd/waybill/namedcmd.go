@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/kafka"
 	"github.com/waybill-run/waybill/internal/registry"
 	"github.com/waybill-run/waybill/internal/text"
 	"github.com/waybill-run/waybill/workflow"
@@ -25,7 +26,7 @@ func parseNamed[D any](kind events.DefinitionKind, stdin io.Reader, files []stri
 	var list []D
 	var names, faults []string
 	for _, file := range files {
-		name, src, err := readNamed(stdin, file)
+		name, src, err := readDefinition(stdin, file)
 		var d D
 		var id string
 		if err == nil {
@@ -46,12 +47,15 @@ func parseNamed[D any](kind events.DefinitionKind, stdin io.Reader, files []stri
 	return list, nil
 }
 
-func readNamed(stdin io.Reader, file string) (name string, src []byte, err error) {
+// readDefinition reads a definition file; -: standard input. name is for messages.
+func readDefinition(stdin io.Reader, file string) (name string, src []byte, err error) {
 	if file != "-" {
 		src, err = os.ReadFile(file)
 		return file, src, err
 	}
-	src, err = io.ReadAll(io.LimitReader(stdin, workflow.MaxDefinitionBytes+1))
+	if src, err = io.ReadAll(io.LimitReader(stdin, workflow.MaxDefinitionBytes+1)); err != nil {
+		err = fmt.Errorf("standard input: %w", err)
+	}
 	return "stdin", src, err
 }
 
@@ -138,19 +142,7 @@ func (t *namedTool) change(cmd *cobra.Command, change func(ctx context.Context, 
 }
 
 // namedChange is a change of one definition.
-type namedChange func(ctx context.Context, l *logbook, kind events.DefinitionKind, name string, by events.By) (registry.Result, error)
-
-func pauseNamed(ctx context.Context, l *logbook, kind events.DefinitionKind, name string, by events.By) (registry.Result, error) {
-	return registry.PauseNamed(ctx, l.cfg, kind, name, by)
-}
-
-func resumeNamed(ctx context.Context, l *logbook, kind events.DefinitionKind, name string, by events.By) (registry.Result, error) {
-	return registry.ResumeNamed(ctx, l.cfg, kind, name, by)
-}
-
-func deleteNamed(ctx context.Context, l *logbook, kind events.DefinitionKind, name string, by events.By) (registry.Result, error) {
-	return registry.Deleted, registry.DeleteNamed(ctx, l.cfg, kind, name, by)
-}
+type namedChange func(ctx context.Context, cfg kafka.Config, kind events.DefinitionKind, name string, by events.By) (registry.Result, error)
 
 // newNamedChange completes a command that changes one definition.
 func newNamedChange(kind events.DefinitionKind, change namedChange, cmd *cobra.Command) *cobra.Command {
@@ -162,7 +154,7 @@ func newNamedChange(kind events.DefinitionKind, change namedChange, cmd *cobra.C
 	cmd.Args = arguments(fmt.Sprintf("%s %s's name", article, kind))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return t.change(cmd, func(ctx context.Context, l *logbook) ([]changedNamed, error) {
-			result, err := change(ctx, l, kind, args[0], t.by())
+			result, err := change(ctx, l.cfg, kind, args[0], t.by())
 			return []changedNamed{{kind, args[0], result}}, err
 		})
 	}

@@ -75,6 +75,15 @@ func printList[T any](o *output, out io.Writer, head string, list []T, row func(
 	return w.Flush()
 }
 
+// printFields prints what has a value: each on a line, after its name.
+func printFields(out io.Writer, fields [][2]string) {
+	for _, f := range fields {
+		if f[1] != "" {
+			fmt.Fprintf(out, "%s: %s\n", f[0], printable(f[1]))
+		}
+	}
+}
+
 // encode writes v as JSON, without HTML escapes.
 func encode(out io.Writer, v any, indent string) error {
 	e := json.NewEncoder(out)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/registry"
 	"github.com/waybill-run/waybill/internal/schedule"
 	"github.com/waybill-run/waybill/internal/schedulerun"
 	"github.com/waybill-run/waybill/internal/text"
@@ -115,7 +116,7 @@ func scheduleError(err error) error {
 }
 
 func newSchedulePause() *cobra.Command {
-	return newNamedChange(events.ScheduleDefinition, pauseNamed, &cobra.Command{
+	return newNamedChange(events.ScheduleDefinition, registry.PauseNamed, &cobra.Command{
 		Use:     "pause NAME",
 		Short:   "Pause a schedule: its instants start no tasks until it is resumed",
 		Example: "  waybill schedule pause nightly-settlement --why 'the bank is closed'",
@@ -123,7 +124,7 @@ func newSchedulePause() *cobra.Command {
 }
 
 func newScheduleResume() *cobra.Command {
-	return newNamedChange(events.ScheduleDefinition, resumeNamed, &cobra.Command{
+	return newNamedChange(events.ScheduleDefinition, registry.ResumeNamed, &cobra.Command{
 		Use:     "resume NAME",
 		Short:   "Resume a schedule: instants count from now on",
 		Long:    "Resume a schedule. Instants count from now on. Those of the pause get no tasks; `waybill schedule backfill` starts them.",
@@ -132,7 +133,7 @@ func newScheduleResume() *cobra.Command {
 }
 
 func newScheduleDelete() *cobra.Command {
-	return newNamedChange(events.ScheduleDefinition, deleteNamed, &cobra.Command{
+	return newNamedChange(events.ScheduleDefinition, registry.DeleteNamed, &cobra.Command{
 		Use:     "delete NAME",
 		Short:   "Delete a schedule: its tasks continue",
 		Example: "  waybill schedule delete nightly-settlement",
@@ -233,11 +234,7 @@ func newScheduleGet() *cobra.Command {
 
 func printSchedule(out io.Writer, v *schedule.Schedule) error {
 	fmt.Fprintf(out, "schedule %s: %s\n%s\n", v.Name, v.State, printable(string(v.Definition)))
-	for _, line := range [][2]string{{"fault", v.Fault}, {"by", v.By + v.Claimed}, {"why", v.Why}} {
-		if line[1] != "" {
-			fmt.Fprintf(out, "%s: %s\n", line[0], printable(line[1]))
-		}
-	}
+	printFields(out, [][2]string{{"fault", v.Fault}, {"by", v.By + v.Claimed}, {"why", v.Why}})
 	fmt.Fprintf(out, "next %s, %d started, %d skipped, %d refused, %d running\n", tableTime(v.Next), v.Started, v.Skipped, v.Refused, len(v.Running))
 	for i := range v.Recent {
 		o := &v.Recent[i]

@@ -74,18 +74,11 @@ func parseFiles(stdin io.Reader, files []string) ([]*workflow.Definition, error)
 }
 
 func parseFile(stdin io.Reader, file string) (*workflow.Definition, error) {
-	if file == "-" {
-		src, err := io.ReadAll(io.LimitReader(stdin, workflow.MaxDefinitionBytes+1))
-		if err != nil {
-			return nil, fmt.Errorf("standard input: %w", err)
-		}
-		return scheduler.ParseDefinition("stdin", src)
-	}
-	src, err := os.ReadFile(file)
+	name, src, err := readDefinition(stdin, file)
 	if err != nil {
 		return nil, err
 	}
-	return scheduler.ParseDefinition(file, src)
+	return scheduler.ParseDefinition(name, src)
 }
 
 // appliedDefinition is the result for one definition as it is printed.

@@ -85,9 +85,7 @@ func (o *workflowMigrateOptions) run(cmd *cobra.Command, name string) error {
 		workflow += "/" + strconv.Itoa(o.from)
 	}
 	o.filter = strings.TrimSpace(workflow + " " + o.filter)
-	return o.runOneOrMany(cmd, &o.batchOptions, nil, func(*cobra.Command) (*events.Control, error) {
-		return &events.Control{Command: events.Migrate, Version: o.to, DryRun: !o.execute}, nil
-	})
+	return o.runMany(cmd, &o.batchOptions, &events.Control{Command: events.Migrate, Version: o.to, DryRun: !o.execute})
 }
 
 // dryRunGroup is a number of tasks with the same answer to a dry run.

@@ -248,6 +248,16 @@ func (r *roles) start(ctx context.Context, n *instance.Instance) error {
 	return nil
 }
 
+// joined returns a drive for runRoles that begins when every role has joined its group.
+func (r *roles) joined(drive func(context.Context, *instance.Instance) error) func(context.Context, *instance.Instance) error {
+	return func(ctx context.Context, n *instance.Instance) error {
+		if err := r.awaitJoined(ctx, n); err != nil {
+			return err
+		}
+		return drive(ctx, n)
+	}
+}
+
 // awaitJoined returns when every role has joined its group, so that no rebalance follows.
 func (r *roles) awaitJoined(ctx context.Context, n *instance.Instance) error {
 	ns := n.Kafka.Namespace

@@ -214,10 +214,7 @@ func (s *openLog) measureLevel(ctx context.Context, o *OpenOptions, open int) (*
 	p.orders = spreadOrders(o.Load.Payload)
 	x := &OpenLevel{Open: open}
 	var held int64
-	err := s.runRoles(ctx, part, func(ctx context.Context, n *instance.Instance) error {
-		if err := part.awaitJoined(ctx, n); err != nil {
-			return err
-		}
+	err := s.runRoles(ctx, part, part.joined(func(ctx context.Context, n *instance.Instance) error {
 		before := cpuTime()
 		if more > 0 {
 			err := p.submit(ctx, n, o.progress)
@@ -240,7 +237,7 @@ func (s *openLog) measureLevel(ctx context.Context, o *OpenOptions, open int) (*
 		}
 		held = residentMemory()
 		return nil
-	})
+	}))
 	if err != nil {
 		return nil, fmt.Errorf("with %d open tasks: %w", open, err)
 	}

@@ -109,10 +109,7 @@ func (r *run) writeLog(ctx context.Context, s *environment, open int) error {
 	part := r.roles()
 	part.parked, part.index = true, false
 	p := s.park(ParkedCall, open, r.o.Load.Payload)
-	return s.runRoles(ctx, part, func(ctx context.Context, n *instance.Instance) error {
-		if err := part.awaitJoined(ctx, n); err != nil {
-			return err
-		}
+	return s.runRoles(ctx, part, part.joined(func(ctx context.Context, n *instance.Instance) error {
 		defer p.close()
 		if open > 0 {
 			if err := p.submit(ctx, n, r.o.progress); err != nil {
@@ -120,7 +117,7 @@ func (r *run) writeLog(ctx context.Context, s *environment, open int) error {
 			}
 		}
 		return r.measure(ctx, n)
-	})
+	}))
 }
 
 // restoreOnce starts a scheduler with waiting submissions, and returns when it has decided all of them.

@@ -146,13 +146,7 @@ func (r *run) measureRoles(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	part := r.roles()
-	err = r.env.runRoles(ctx, part, func(ctx context.Context, n *instance.Instance) error {
-		if err := part.awaitJoined(ctx, n); err != nil {
-			return err
-		}
-		return r.measure(ctx, n)
-	})
-	if err != nil {
+	if err := r.env.runRoles(ctx, part, part.joined(r.measure)); err != nil {
 		return err
 	}
 	r.result.VerifySeconds, err = r.env.verify(ctx, r.o, l.ends())

@@ -138,24 +138,14 @@ func (t *timers) measureLoad(ctx context.Context, s *environment, supervisor boo
 	r.env = s
 	part := r.roles()
 	part.supervisor, part.index = supervisor, false
-	err := s.runRoles(ctx, part, func(ctx context.Context, n *instance.Instance) error {
-		if err := part.awaitJoined(ctx, n); err != nil {
-			return err
-		}
-		return r.measure(ctx, n)
-	})
+	err := s.runRoles(ctx, part, part.joined(r.measure))
 	return r.result, err
 }
 
 // measureFiring arms timers, and measures some that fire.
 func (t *timers) measureFiring(ctx context.Context, s *environment) (map[events.TaskState]int, error) {
 	part := roles{workers: t.o.Load.Workers, parked: true, supervisor: true}
-	err := s.runRoles(ctx, part, func(ctx context.Context, n *instance.Instance) error {
-		if err := part.awaitJoined(ctx, n); err != nil {
-			return err
-		}
-		return t.armAndFire(ctx, s, n)
-	})
+	err := s.runRoles(ctx, part, part.joined(func(ctx context.Context, n *instance.Instance) error { return t.armAndFire(ctx, s, n) }))
 	return map[events.TaskState]int{events.StateProcessing: t.o.Armed / parkedTimers, t.o.Step.kind().ends: t.o.firing(t.o.Burst) + t.o.firing(t.o.Spread)}, err
 }
 

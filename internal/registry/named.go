@@ -135,8 +135,6 @@ func planNamed(old *Named, d events.NamedDefinition, sameRule func(a, b []byte) 
 func PauseNamed(ctx context.Context, cfg kafka.Config, kind events.DefinitionKind, name string, by events.By) (Result, error) {
 	return changeNamed(ctx, cfg, kind, name, func(old *Named) (*events.NamedDefinition, Result, error) {
 		switch {
-		case old == nil:
-			return nil, "", notFound(kind, name)
 		case old.Fault != "":
 			return nil, "", fmt.Errorf("the %s %s can't be used: %s; apply it again, or delete it", kind, name, old.Fault)
 		case old.Paused != nil:
@@ -151,10 +149,7 @@ func PauseNamed(ctx context.Context, cfg kafka.Config, kind events.DefinitionKin
 // ResumeNamed ends a pause.
 func ResumeNamed(ctx context.Context, cfg kafka.Config, kind events.DefinitionKind, name string, by events.By) (Result, error) {
 	return changeNamed(ctx, cfg, kind, name, func(old *Named) (*events.NamedDefinition, Result, error) {
-		switch {
-		case old == nil:
-			return nil, "", notFound(kind, name)
-		case old.Paused == nil:
+		if old.Paused == nil {
 			return nil, Unchanged, nil
 		}
 		return &events.NamedDefinition{Kind: kind, Name: name, Body: old.Body, By: by}, Resumed, nil
@@ -162,25 +157,21 @@ func ResumeNamed(ctx context.Context, cfg kafka.Config, kind events.DefinitionKi
 }
 
 // DeleteNamed writes a tombstone for a definition.
-func DeleteNamed(ctx context.Context, cfg kafka.Config, kind events.DefinitionKind, name string, by events.By) error {
-	_, err := changeNamed(ctx, cfg, kind, name, func(old *Named) (*events.NamedDefinition, Result, error) {
-		if old == nil {
-			return nil, "", notFound(kind, name)
-		}
+func DeleteNamed(ctx context.Context, cfg kafka.Config, kind events.DefinitionKind, name string, by events.By) (Result, error) {
+	return changeNamed(ctx, cfg, kind, name, func(*Named) (*events.NamedDefinition, Result, error) {
 		return &events.NamedDefinition{Kind: kind, Name: name, By: by}, Deleted, nil
 	})
-	return err
 }
 
-func notFound(kind events.DefinitionKind, name string) error {
-	return fmt.Errorf("%w: there is no %s %q", ErrNotFound, kind, name)
-}
-
-// changeNamed writes what decide makes of a definition; nil: nothing. decide gets the current one; nil: there is none.
+// changeNamed writes what decide makes of the current definition; nil: nothing. Its error is ErrNotFound if there is none.
 func changeNamed(ctx context.Context, cfg kafka.Config, kind events.DefinitionKind, name string, decide func(old *Named) (*events.NamedDefinition, Result, error)) (result Result, err error) {
 	err = kafkaadmin.ChangeDefinitions(ctx, cfg, func(all []events.Record) ([]events.Record, error) {
+		old := FindNamed(NamedOf(all, kind), name)
+		if old == nil {
+			return nil, fmt.Errorf("%w: there is no %s %q", ErrNotFound, kind, name)
+		}
 		var change *events.NamedDefinition
-		if change, result, err = decide(FindNamed(NamedOf(all, kind), name)); err != nil || change == nil {
+		if change, result, err = decide(old); err != nil || change == nil {
 			return nil, err
 		}
 		r, err := change.Record(cfg.Namespace, string(cfg.Namespace)+string(kind))

@@ -69,7 +69,7 @@ func TestNamed(t *testing.T) {
 	if d := find(kind, "a"); d.Paused != nil || !d.Since.Equal(d.At) || string(d.Body) != string(body("2", "y")) {
 		t.Errorf("%+v", d)
 	}
-	if err := DeleteNamed(t.Context(), cfg, kind, "a", by); err != nil || find(kind, "a") != nil || find(kind, "b") == nil {
+	if _, err := DeleteNamed(t.Context(), cfg, kind, "a", by); err != nil || find(kind, "a") != nil || find(kind, "b") == nil {
 		t.Errorf("%v", err)
 	}
 	if _, err := PauseNamed(t.Context(), cfg, kind, "a", by); !errors.Is(err, ErrNotFound) {

@@ -75,5 +75,5 @@ func (s *Intakes) Resume(ctx context.Context, name string, by events.By) (string
 
 // Delete deletes an intake.
 func (s *Intakes) Delete(ctx context.Context, name string, by events.By) (string, error) {
-	return s.changed(registry.Deleted, registry.DeleteNamed(ctx, s.Kafka, events.IntakeDefinition, name, by))
+	return s.changed(registry.DeleteNamed(ctx, s.Kafka, events.IntakeDefinition, name, by))
 }

@@ -58,5 +58,6 @@ func (s *Schedules) Resume(ctx context.Context, name string, by events.By) (stri
 
 // Delete deletes a schedule.
 func (s *Schedules) Delete(ctx context.Context, name string, by events.By) (string, error) {
-	return s.changed(ctx, registry.Deleted, registry.DeleteNamed(ctx, s.kafka, events.ScheduleDefinition, name, by))
+	result, err := registry.DeleteNamed(ctx, s.kafka, events.ScheduleDefinition, name, by)
+	return s.changed(ctx, result, err)
 }
