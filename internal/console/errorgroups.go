@@ -2,13 +2,9 @@ package console
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
-
-	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/consoleapi"
@@ -25,17 +21,9 @@ const (
 // groupLimit is the most groups in an answer.
 type groupLimit int
 
-var _ = addParameter[groupLimit](&jsonschema.Schema{Type: "integer", Minimum: jsonschema.Ptr(1.0), Maximum: jsonschema.Ptr(float64(groupsMax)),
-	Default: []byte(strconv.Itoa(groupsDefault))})
+var _ = addParameter[groupLimit](sizeSchema(groupsDefault, groupsMax))
 
-func (n *groupLimit) UnmarshalText(text []byte) error {
-	limit, err := strconv.Atoi(string(text))
-	if err != nil || limit < 1 || limit > groupsMax {
-		return fmt.Errorf("must be 1 to %d", groupsMax)
-	}
-	*n = groupLimit(limit)
-	return nil
-}
+func (n *groupLimit) UnmarshalText(text []byte) error { return parseSize((*int)(n), text, groupsMax) }
 
 type errorGroupsRequest struct {
 	Workflow string     `query:"workflow" jsonschema:"The name of a workflow. Absent: all."`

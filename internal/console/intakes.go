@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/jsonschema-go/jsonschema"
-
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/consoleapi"
 	"github.com/waybill-run/waybill/internal/intake"
@@ -30,19 +28,9 @@ type Intakes interface {
 	Delete(ctx context.Context, name string, by events.By) (result string, err error)
 }
 
-// intakeName is the name of an intake.
-type intakeName string
-
-func (n *intakeName) UnmarshalText(text []byte) error {
-	*n = intakeName(text)
-	return events.CheckDefinitionName(string(text))
-}
-
-var _ = addParameter[intakeName](&jsonschema.Schema{Type: "string", Pattern: "^[a-z][a-z0-9_-]{0,62}$"})
-
 type (
 	intakePath struct {
-		Intake intakeName `path:"id" jsonschema:"The name of the intake."`
+		Intake definitionName `path:"id" jsonschema:"The name of the intake."`
 	}
 	applyIntakeRequest struct{ Body consoleapi.ApplyCommand }
 	intakeRequest      struct {
@@ -52,7 +40,7 @@ type (
 )
 
 // intakeError returns the problem of an error of Config.Intakes.
-func intakeError(name intakeName, err error) error {
+func intakeError(name definitionName, err error) error {
 	switch {
 	case errors.Is(err, intake.ErrNotFound):
 		return notFound("there is no intake %q; %s/intakes lists them", consoleapi.Printable(string(name)), api)
@@ -120,17 +108,9 @@ func (c *call) intake(in *intakePath) (*intake.IntakeStatus, error) {
 	return nil, intakeError(in.Intake, intake.ErrNotFound)
 }
 
-// intakeBy is who changes an intake, and why.
-func (c *call) intakeBy(reason string) (events.By, error) {
-	if c.cfg.Intakes == nil {
-		return events.By{}, unavailable("this console has no intakes")
-	}
-	return c.changedBy(reason)
-}
-
 // applyIntake writes an intake to the log, as `waybill intake apply` does.
 func (c *call) applyIntake(in *applyIntakeRequest) (*consoleapi.IntakeResult, error) {
-	by, err := c.intakeBy(in.Body.Reason)
+	by, err := c.changedBy(in.Body.Reason, "intakes", c.cfg.Intakes != nil)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +122,7 @@ func (c *call) applyIntake(in *applyIntakeRequest) (*consoleapi.IntakeResult, er
 	defer cancel()
 	result, err := c.cfg.Intakes.ApplyIntake(ctx, p.Definition, by)
 	if err != nil {
-		return nil, intakeError(intakeName(p.Definition.Name), err)
+		return nil, intakeError(definitionName(p.Definition.Name), err)
 	}
 	return &consoleapi.IntakeResult{Intake: p.Definition.Name, Result: result}, nil
 }
@@ -150,7 +130,7 @@ func (c *call) applyIntake(in *applyIntakeRequest) (*consoleapi.IntakeResult, er
 // changeIntake handles a command that changes an intake.
 func changeIntake(change func(Intakes, context.Context, string, events.By) (string, error)) func(*call, *intakeRequest) (*consoleapi.IntakeResult, error) {
 	return func(c *call, in *intakeRequest) (*consoleapi.IntakeResult, error) {
-		by, err := c.intakeBy(in.Body.Reason)
+		by, err := c.changedBy(in.Body.Reason, "intakes", c.cfg.Intakes != nil)
 		if err != nil {
 			return nil, err
 		}

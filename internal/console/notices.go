@@ -171,8 +171,8 @@ func deadletterBytes(d *consoleapi.Deadletter) int {
 type deadlettersRequest struct {
 	Since string `query:"since" jsonschema:"A duration before now (10m), or an instant. Absent: 24h."`
 	noticesRequest
-	Reason string     `query:"reason" jsonschema:"Only dead letters with this reason, or with one of several, with commas between them."`
-	Intake intakeName `query:"intake" jsonschema:"Only dead letters of this intake: records that it couldn't map, and its submissions and signals that a scheduler couldn't use."`
+	Reason string         `query:"reason" jsonschema:"Only dead letters with this reason, or with one of several, with commas between them."`
+	Intake definitionName `query:"intake" jsonschema:"Only dead letters of this intake: records that it couldn't map, and its submissions and signals that a scheduler couldn't use."`
 }
 
 func (c *call) deadletters(in *deadlettersRequest) (*consoleapi.DeadletterPage, error) {

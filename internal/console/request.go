@@ -59,12 +59,15 @@ func (id *taskID) UnmarshalText(text []byte) error {
 	return nil
 }
 
-func (n *pageSize) UnmarshalText(text []byte) error {
+func (n *pageSize) UnmarshalText(text []byte) error { return parseSize((*int)(n), text, pageMax) }
+
+// parseSize parses a number from 1 to most.
+func parseSize(n *int, text []byte, most int) error {
 	size, err := strconv.Atoi(string(text))
-	if err != nil || size < 1 || size > pageMax {
-		return fmt.Errorf("must be 1 to %d", pageMax)
+	if err != nil || size < 1 || size > most {
+		return fmt.Errorf("must be 1 to %d", most)
 	}
-	*n = pageSize(size)
+	*n = size
 	return nil
 }
 

@@ -30,19 +30,19 @@ type Schedules interface {
 	Backfill(ctx context.Context, name string, from, to time.Time, by events.By) (request string, instants int, err error)
 }
 
-// scheduleName is the name of a schedule.
-type scheduleName string
+// definitionName is the name of a schedule or an intake.
+type definitionName string
 
-func (n *scheduleName) UnmarshalText(text []byte) error {
-	*n = scheduleName(text)
+func (n *definitionName) UnmarshalText(text []byte) error {
+	*n = definitionName(text)
 	return events.CheckDefinitionName(string(text))
 }
 
-var _ = addParameter[scheduleName](&jsonschema.Schema{Type: "string", Pattern: "^[a-z][a-z0-9_-]{0,62}$"})
+var _ = addParameter[definitionName](&jsonschema.Schema{Type: "string", Pattern: "^[a-z][a-z0-9_-]{0,62}$"})
 
 type (
 	schedulePath struct {
-		Schedule scheduleName `path:"id" jsonschema:"The name of the schedule."`
+		Schedule definitionName `path:"id" jsonschema:"The name of the schedule."`
 	}
 	applyScheduleRequest struct{ Body consoleapi.ApplyCommand }
 	scheduleRequest      struct {
@@ -56,7 +56,7 @@ type (
 )
 
 // scheduleError returns the problem of an error of Config.Schedules.
-func scheduleError(name scheduleName, err error) error {
+func scheduleError(name definitionName, err error) error {
 	switch {
 	case errors.Is(err, schedule.ErrNotFound):
 		return notFound("there is no schedule %q; %s/schedules lists them", consoleapi.Printable(string(name)), api)
@@ -94,16 +94,11 @@ func (c *call) schedule(in *schedulePath) (*schedule.Schedule, error) {
 	return v, scheduleError(in.Schedule, err)
 }
 
-// scheduleBy is who changes a schedule, and why.
-func (c *call) scheduleBy(reason string) (events.By, error) {
-	if c.cfg.Schedules == nil {
-		return events.By{}, unavailable("this console has no schedules")
+// changedBy is who changes a schedule or an intake, and why. known is false if this console has none of what is changed.
+func (c *call) changedBy(reason, what string, known bool) (events.By, error) {
+	if !known {
+		return events.By{}, unavailable("this console has no %s", what)
 	}
-	return c.changedBy(reason)
-}
-
-// changedBy is who changes a schedule or an intake, and why.
-func (c *call) changedBy(reason string) (events.By, error) {
 	if reason == "" || len(reason) > events.MaxWhyBytes {
 		return events.By{}, badRequest(`"reason" is missing or has more than %d bytes: it is written to the log`, events.MaxWhyBytes)
 	}
@@ -112,7 +107,7 @@ func (c *call) changedBy(reason string) (events.By, error) {
 
 // applySchedule writes a schedule to the log, as `waybill schedule apply` does.
 func (c *call) applySchedule(in *applyScheduleRequest) (*consoleapi.ScheduleResult, error) {
-	by, err := c.scheduleBy(in.Body.Reason)
+	by, err := c.changedBy(in.Body.Reason, "schedules", c.cfg.Schedules != nil)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +119,7 @@ func (c *call) applySchedule(in *applyScheduleRequest) (*consoleapi.ScheduleResu
 	defer cancel()
 	result, err := c.cfg.Schedules.ApplySchedule(ctx, d, by)
 	if err != nil {
-		return nil, scheduleError(scheduleName(d.Name), err)
+		return nil, scheduleError(definitionName(d.Name), err)
 	}
 	return &consoleapi.ScheduleResult{Schedule: d.Name, Result: result}, nil
 }
@@ -132,7 +127,7 @@ func (c *call) applySchedule(in *applyScheduleRequest) (*consoleapi.ScheduleResu
 // changeSchedule handles a command that changes a schedule.
 func changeSchedule(change func(Schedules, context.Context, string, events.By) (string, error)) func(*call, *scheduleRequest) (*consoleapi.ScheduleResult, error) {
 	return func(c *call, in *scheduleRequest) (*consoleapi.ScheduleResult, error) {
-		by, err := c.scheduleBy(in.Body.Reason)
+		by, err := c.changedBy(in.Body.Reason, "schedules", c.cfg.Schedules != nil)
 		if err != nil {
 			return nil, err
 		}
@@ -150,7 +145,7 @@ func changeSchedule(change func(Schedules, context.Context, string, events.By) (
 const resultAsked = "asked"
 
 func (c *call) triggerSchedule(in *scheduleRequest) (*consoleapi.ScheduleResult, error) {
-	by, err := c.scheduleBy(in.Body.Reason)
+	by, err := c.changedBy(in.Body.Reason, "schedules", c.cfg.Schedules != nil)
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +157,7 @@ func (c *call) triggerSchedule(in *scheduleRequest) (*consoleapi.ScheduleResult,
 }
 
 func (c *call) backfillSchedule(in *backfillRequest) (*consoleapi.ScheduleResult, error) {
-	by, err := c.scheduleBy(in.Body.Reason)
+	by, err := c.changedBy(in.Body.Reason, "schedules", c.cfg.Schedules != nil)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -157,8 +158,12 @@ var paramSchemas = map[reflect.Type]*jsonschema.Schema{
 	reflect.TypeFor[workflowName]():    {Type: "string", MinLength: jsonschema.Ptr(1)},
 	reflect.TypeFor[workflowVersion](): {Type: "integer", Minimum: jsonschema.Ptr(1.0)},
 	reflect.TypeFor[eventSeq]():        {Type: "integer", Minimum: jsonschema.Ptr(1.0)},
-	reflect.TypeFor[pageSize](): {Type: "integer", Minimum: jsonschema.Ptr(1.0), Maximum: jsonschema.Ptr(float64(pageMax)),
-		Default: json.RawMessage(fmt.Sprint(pageDefault))},
+	reflect.TypeFor[pageSize]():        sizeSchema(pageDefault, pageMax),
+}
+
+// sizeSchema is the schema of a parameter that parseSize parses.
+func sizeSchema(absent, most int) *jsonschema.Schema {
+	return &jsonschema.Schema{Type: "integer", Minimum: jsonschema.Ptr(1.0), Maximum: jsonschema.Ptr(float64(most)), Default: json.RawMessage(strconv.Itoa(absent))}
 }
 
 // addParameter adds the schema of a type of parameters that another file declares.

@@ -3,14 +3,9 @@ package console
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
-
-	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/consoleapi"
@@ -33,17 +28,9 @@ type (
 	treeItems int
 )
 
-var _ = addParameter[treeItems](&jsonschema.Schema{Type: "integer", Minimum: jsonschema.Ptr(1.0), Maximum: jsonschema.Ptr(float64(pageMax)),
-	Default: json.RawMessage(strconv.Itoa(consoleapi.TreeItemsDefault))})
+var _ = addParameter[treeItems](sizeSchema(consoleapi.TreeItemsDefault, pageMax))
 
-func (n *treeItems) UnmarshalText(text []byte) error {
-	most, err := strconv.Atoi(string(text))
-	if err != nil || most < 1 || most > pageMax {
-		return fmt.Errorf("must be 1 to %d", pageMax)
-	}
-	*n = treeItems(most)
-	return nil
-}
+func (n *treeItems) UnmarshalText(text []byte) error { return parseSize((*int)(n), text, pageMax) }
 
 // treeNode is a task of a tree.
 type treeNode struct {
