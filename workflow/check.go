@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/waybill-run/waybill/events"
 )
 
 var (
@@ -293,16 +295,14 @@ func normalTree(v any, path string, f *faults) any {
 	switch v.(type) {
 	case nil, bool, json.Number, string, []any, map[string]any:
 	default:
-		var buf bytes.Buffer
-		enc := json.NewEncoder(&buf)
-		if err := enc.Encode(v); err != nil {
-			f.add(path, fmt.Sprintf("a Go value of type %T has no JSON form: %v", v, err), "give maps, slices, strings, numbers and booleans")
-			return nil
-		}
-		dec := json.NewDecoder(&buf)
-		dec.UseNumber()
 		var plain any
-		if err := dec.Decode(&plain); err != nil {
+		text, err := events.EncodeJSON(v)
+		if err == nil {
+			dec := json.NewDecoder(bytes.NewReader(text))
+			dec.UseNumber()
+			err = dec.Decode(&plain)
+		}
+		if err != nil {
 			f.add(path, fmt.Sprintf("a Go value of type %T has no JSON form: %v", v, err), "give maps, slices, strings, numbers and booleans")
 			return nil
 		}

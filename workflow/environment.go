@@ -130,12 +130,12 @@ var baseEnvironment = sync.OnceValue(func() *cel.Env {
 			cel.Overload(overloads.AddDurationDuration, pair(cel.DurationType, cel.DurationType), cel.DurationType),
 			cel.Overload(overloads.AddDurationTimestamp, pair(cel.DurationType, cel.TimestampType), cel.TimestampType),
 			cel.Overload(overloads.AddTimestampDuration, pair(cel.TimestampType, cel.DurationType), cel.TimestampType)),
-		arithmetic(operators.Subtract, overloads.SubtractInt64, overloads.SubtractUint64, overloads.SubtractDouble, subtract,
+		arithmetic(operators.Subtract, overloads.SubtractInt64, overloads.SubtractUint64, overloads.SubtractDouble, operation(traits.Subtractor.Subtract),
 			cel.Overload(overloads.SubtractDurationDuration, pair(cel.DurationType, cel.DurationType), cel.DurationType),
 			cel.Overload(overloads.SubtractTimestampDuration, pair(cel.TimestampType, cel.DurationType), cel.TimestampType),
 			cel.Overload(overloads.SubtractTimestampTimestamp, pair(cel.TimestampType, cel.TimestampType), cel.DurationType)),
-		arithmetic(operators.Multiply, overloads.MultiplyInt64, overloads.MultiplyUint64, overloads.MultiplyDouble, multiply),
-		arithmetic(operators.Divide, overloads.DivideInt64, overloads.DivideUint64, overloads.DivideDouble, divide),
+		arithmetic(operators.Multiply, overloads.MultiplyInt64, overloads.MultiplyUint64, overloads.MultiplyDouble, operation(traits.Multiplier.Multiply)),
+		arithmetic(operators.Divide, overloads.DivideInt64, overloads.DivideUint64, overloads.DivideDouble, operation(traits.Divider.Divide)),
 		ext.Math(ext.MathVersion(mathVersion)),
 		cel.CrossTypeNumericComparisons(true),
 		cel.DefaultUTCTimeZone(true),
@@ -220,6 +220,16 @@ func add(a, b ref.Val) ref.Val {
 	return types.MaybeNoSuchOverloadErr(a)
 }
 
+// operation returns an operator of the values that have it.
+func operation[T any](apply func(T, ref.Val) ref.Val) func(a, b ref.Val) ref.Val {
+	return func(a, b ref.Val) ref.Val {
+		if v, ok := a.(T); ok {
+			return apply(v, b)
+		}
+		return types.MaybeNoSuchOverloadErr(a)
+	}
+}
+
 func concat(a traits.Lister, other ref.Val) ref.Val {
 	b, ok := other.(traits.Lister)
 	if !ok {
@@ -236,25 +246,4 @@ func concat(a traits.Lister, other ref.Val) ref.Val {
 		}
 	}
 	return types.NewRefValList(types.DefaultTypeAdapter, elements)
-}
-
-func subtract(a, b ref.Val) ref.Val {
-	if v, ok := a.(traits.Subtractor); ok {
-		return v.Subtract(b)
-	}
-	return types.MaybeNoSuchOverloadErr(a)
-}
-
-func multiply(a, b ref.Val) ref.Val {
-	if v, ok := a.(traits.Multiplier); ok {
-		return v.Multiply(b)
-	}
-	return types.MaybeNoSuchOverloadErr(a)
-}
-
-func divide(a, b ref.Val) ref.Val {
-	if v, ok := a.(traits.Divider); ok {
-		return v.Divide(b)
-	}
-	return types.MaybeNoSuchOverloadErr(a)
 }

@@ -7,6 +7,8 @@ import (
 	"io"
 	"regexp"
 	"strings"
+
+	"github.com/waybill-run/waybill/events"
 )
 
 // YAML returns the definition as YAML, in the order of its canonical form. ParseYAML gives an equal definition. Comments
@@ -108,11 +110,9 @@ func yamlString(s string) string {
 	if plainDuration.MatchString(s) || plainWord.MatchString(s) && !reservedWords[strings.ToLower(s)] {
 		return s
 	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(s); err != nil {
+	text, err := events.EncodeJSON(s)
+	if err != nil {
 		panic("workflow: a text that isn't JSON: " + err.Error())
 	}
-	return strings.TrimSuffix(b.String(), "\n")
+	return string(text)
 }

@@ -112,14 +112,11 @@ func (s *stream) send(text []byte) error {
 // appendEvent writes a line of a timeline as an event with an id to go on after. Data of
 // an event is JSON on one line.
 func appendEvent(dst *bytes.Buffer, id string, line events.Line) error {
-	fmt.Fprintf(dst, "id: %s\nevent: %s\ndata: ", id, oneLine(line.Type))
-	e := json.NewEncoder(dst)
-	e.SetEscapeHTML(false) // as the other answers have it
-	if err := e.Encode(line); err != nil {
-		return err
+	data, err := events.EncodeJSON(line)
+	if err == nil {
+		fmt.Fprintf(dst, "id: %s\nevent: %s\ndata: %s\n\n", id, oneLine(line.Type), data)
 	}
-	dst.WriteByte('\n')
-	return nil
+	return err
 }
 
 func unreadableOf(r *events.Record, why error) *consoleapi.Unreadable {

@@ -100,13 +100,11 @@ func object(raw json.RawMessage) fields {
 
 // encode marshals v, which can't fail: the data of users was checked when it was received.
 func encode(v any) json.RawMessage {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
+	text, err := events.EncodeJSON(v)
+	if err != nil {
 		panic("replay: " + err.Error())
 	}
-	return bytes.TrimSpace(b.Bytes())
+	return text
 }
 
 func orNull(raw json.RawMessage) json.RawMessage {

@@ -14,6 +14,8 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/waybill-run/waybill/events"
 )
 
 // MaxFileBytes bounds a test file. maxDepth bounds the nesting of its values.
@@ -279,9 +281,6 @@ func (r *reader) writeNumber(b *bytes.Buffer, n ast.Node, text string) {
 }
 
 func quoteJSON(s string) string {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(s) // a string has a JSON form
-	return strings.TrimSuffix(b.String(), "\n")
+	text, _ := events.EncodeJSON(s) // a string has a JSON form
+	return string(text)
 }
