@@ -221,6 +221,19 @@ func (x *expression) eval(a *activation) (ref.Val, error) {
 	return v, nil
 }
 
+// evalBoolean evaluates an expression whose result must be a boolean.
+func (x *expression) evalBoolean(a *activation) (bool, error) {
+	v, err := x.eval(a)
+	if err != nil {
+		return false, err
+	}
+	b, ok := v.(types.Bool)
+	if !ok {
+		return false, x.errorOf(fmt.Errorf("it gives a value of type %s, want a boolean", v.Type().TypeName()))
+	}
+	return bool(b), nil
+}
+
 // errorOf returns the Error of a failed evaluation, with its position.
 func (x *expression) errorOf(err error) *Error {
 	at := common.NewLocation(1, 0)

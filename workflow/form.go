@@ -2,7 +2,6 @@ package workflow
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -221,15 +220,7 @@ func (x *Expressions) Condition(text, path string) *Condition {
 
 // Holds returns the condition's result. It returns an *Error if the expression fails.
 func (c *Condition) Holds(values []Value) (bool, error) {
-	v, err := c.x.eval(newActivation(c.p, &Scope{Named: values}))
-	if err != nil {
-		return false, err
-	}
-	b, ok := v.(types.Bool)
-	if !ok {
-		return false, c.x.errorOf(fmt.Errorf("it gives a value of type %s, want a boolean", v.Type().TypeName()))
-	}
-	return bool(b), nil
+	return c.x.evalBoolean(newActivation(c.p, &Scope{Named: values}))
 }
 
 // named returns the value of a variable of a Form.

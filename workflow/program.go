@@ -185,15 +185,7 @@ func (p *Program) When(step int, s Scope) (bool, error) {
 	if x == nil {
 		return true, nil
 	}
-	v, err := x.eval(newActivation(p, &s))
-	if err != nil {
-		return false, err
-	}
-	b, ok := v.(types.Bool)
-	if !ok {
-		return false, x.errorOf(fmt.Errorf("it gives a value of type %s, want a boolean", v.Type().TypeName()))
-	}
-	return bool(b), nil
+	return x.evalBoolean(newActivation(p, &s))
 }
 
 // Input returns the JSON of a step's input: one value of at most MaxResultBytes. It is {} if the step has no input.

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
-
-	"cel.dev/cel-go/common/types"
 )
 
 // MaxRepeats bounds Repeat.Max.
@@ -81,15 +79,7 @@ func repeatOf(s *Step) string {
 func (p *Program) Until(step int, s Scope, output json.RawMessage) (bool, error) {
 	x := p.steps[step].until
 	s.CallOutput = output
-	v, err := x.eval(newActivation(p, &s))
-	if err != nil {
-		return false, err
-	}
-	b, ok := v.(types.Bool)
-	if !ok {
-		return false, x.errorOf(fmt.Errorf("it gives a value of type %s, want a boolean", v.Type().TypeName()))
-	}
-	return bool(b), nil
+	return x.evalBoolean(newActivation(p, &s))
 }
 
 // Wait returns Every as a time.Duration, in whole milliseconds, rounded up: no call begins early.

@@ -46,13 +46,13 @@ const (
 
 // Definition is a schedule. It is immutable and safe for concurrent use.
 type Definition struct {
-	Name    string
-	Cron    string            // five fields; empty: Every counts
-	Every   workflow.Duration // counted from 1970-01-01T00:00Z
-	Zone    string            // of the IANA database; UTC if none is given
-	Submit  Submit
-	Overlap Overlap
-	CatchUp workflow.Duration // an instant that was missed for longer is skipped
+	Name    string            `json:"schedule"`
+	Cron    string            `json:"cron,omitempty"`  // five fields; empty: Every counts
+	Every   workflow.Duration `json:"every,omitempty"` // counted from 1970-01-01T00:00Z
+	Zone    string            `json:"zone"`            // of the IANA database; UTC if none is given
+	Submit  Submit            `json:"submit"`
+	Overlap Overlap           `json:"overlap"`
+	CatchUp workflow.Duration `json:"catch_up"` // an instant that was missed for longer is skipped
 
 	rule   Rule
 	input  *workflow.Template // nil: {}
@@ -62,11 +62,11 @@ type Definition struct {
 // Submit is what is submitted at each instant. Input and Labels may have expressions, which can use `at`, the instant in
 // the schedule's zone, and `schedule`, its name.
 type Submit struct {
-	Workflow string
-	Version  int // 0: the newest at the instant
-	Input    any
-	Labels   map[string]string
-	Priority int
+	Workflow string            `json:"workflow"`
+	Version  int               `json:"version,omitempty"` // 0: the newest at the instant
+	Input    any               `json:"input,omitempty"`
+	Labels   map[string]string `json:"labels,omitempty"`
+	Priority int               `json:"priority,omitempty"`
 }
 
 // Rule is when a schedule has instants.
@@ -223,33 +223,11 @@ func (d *Definition) Submission(at time.Time, replyTo string) (*events.Submissio
 	return s, err
 }
 
-// stored is the canonical JSON.
-type stored struct {
-	Schedule string       `json:"schedule"`
-	Cron     string       `json:"cron,omitempty"`
-	Every    string       `json:"every,omitempty"`
-	Zone     string       `json:"zone"`
-	Submit   storedSubmit `json:"submit"`
-	Overlap  Overlap      `json:"overlap"`
-	CatchUp  string       `json:"catch_up"`
-}
-
-type storedSubmit struct {
-	Workflow string            `json:"workflow"`
-	Version  int               `json:"version,omitempty"`
-	Input    any               `json:"input,omitempty"`
-	Labels   map[string]string `json:"labels,omitempty"`
-	Priority int               `json:"priority,omitempty"`
-}
-
 // JSON returns the body of a record: the same bytes for the same meaning.
 func (d *Definition) JSON() (json.RawMessage, error) {
-	s := stored{Schedule: d.Name, Cron: strings.Join(strings.Fields(d.Cron), " "), Zone: d.Zone, Overlap: d.Overlap, CatchUp: d.CatchUp.String(),
-		Submit: storedSubmit{d.Submit.Workflow, d.Submit.Version, d.Submit.Input, d.Submit.Labels, d.Submit.Priority}}
-	if d.Every != 0 {
-		s.Every = d.Every.String()
-	}
-	return events.EncodeJSON(s)
+	canonical := *d
+	canonical.Cron = strings.Join(strings.Fields(d.Cron), " ")
+	return events.EncodeJSON(&canonical)
 }
 
 // SameRule reports whether two bodies have the same instants.
