@@ -12,12 +12,11 @@ import (
 // decoder converts nodes to a Definition. It records the position of each field, and a fault for each field that is
 // unknown, repeated or of the wrong kind. checkStructure checks the values later.
 type decoder struct {
-	f      *faults
-	stored bool // the JSON of the definitions topic, which may have source
+	f *faults
 }
 
 func decodeDefinition(root *node, f *faults, stored bool) *Definition {
-	c := &decoder{f: f, stored: stored}
+	c := &decoder{f: f}
 	d := &Definition{}
 	var given *node
 	known := fieldsOf[Definition]()

@@ -356,18 +356,6 @@ func (b *Batch) Stopped() (why string, timedOut bool) { return b.stopped, b.time
 // Result returns what became of a task of the batch.
 func (b *Batch) Result(task string) Result { return b.results[b.index[task]] }
 
-// Results returns what became of each task, in the order of the targets.
-func (b *Batch) Results() []Result { return slices.Clone(b.results) }
-
-// Count returns the number of tasks by status.
-func (b *Batch) Count() map[Status]int {
-	n := map[Status]int{}
-	for i := range b.results {
-		n[b.results[i].Status]++
-	}
-	return n
-}
-
 func (b *Batch) commandTo(i int) events.Control {
 	x := b.command
 	x.Task, x.RequestID = b.targets[i].Task, b.results[i].RequestID

@@ -12,6 +12,18 @@ import (
 
 var begin = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 
+// Results returns what became of each task, in the order of the targets.
+func (b *Batch) Results() []Result { return slices.Clone(b.results) }
+
+// Count returns the number of tasks by status.
+func (b *Batch) Count() map[Status]int {
+	n := map[Status]int{}
+	for i := range b.results {
+		n[b.results[i].Status]++
+	}
+	return n
+}
+
 func held(n int) (targets []Target) {
 	for i := range n {
 		targets = append(targets, Target{Task: fmt.Sprintf("o-%d", i), Workflow: "order", Version: 1, State: events.StateError, Step: "charge", Code: "tries_exhausted"})

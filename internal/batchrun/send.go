@@ -98,7 +98,6 @@ type run struct {
 	s       *Service
 	answers *answers
 	id      string
-	order   batch.Order
 	at      time.Time
 	b       *batch.Batch
 	numbers map[string]int // of the tasks
@@ -120,7 +119,7 @@ func (s *Service) runBatch(ctx context.Context, a *answers, id string) error {
 		s.topic.Unlock()
 		return nil
 	}
-	r := &run{s: s, answers: a, id: id, order: k.Order, at: k.At, told: k.Trouble, b: batch.New(id, k.Control(), k.Plan(), k.Targets, slices.Clone(k.Results)),
+	r := &run{s: s, answers: a, id: id, at: k.At, told: k.Trouble, b: batch.New(id, k.Control(), k.Plan(), k.Targets, slices.Clone(k.Results)),
 		numbers: make(map[string]int, len(k.Targets)), tells: make(chan func(), batch.InFlightMax+batch.CanaryMax+batch.SampleMax), looking: map[string]bool{},
 		slots: make(chan struct{}, looksMax), dirty: map[string]bool{}}
 	for i := range k.Targets {

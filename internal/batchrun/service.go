@@ -209,10 +209,3 @@ func (s *Service) AwaitRead(ctx context.Context) error { return s.topic.AwaitRea
 
 // Changed returns a channel that is closed at the next change of a batch.
 func (s *Service) Changed() <-chan struct{} { return s.topic.Changed() }
-
-// Sends reports whether this process sends the commands of batches.
-func (s *Service) Sends() bool {
-	s.topic.Lock()
-	defer s.topic.Unlock()
-	return s.sends
-}

@@ -277,3 +277,10 @@ func TestIDsOfBatches(t *testing.T) {
 		t.Errorf("%+v, %v: %v", v, err, s.commands)
 	}
 }
+
+// Sends reports whether this process sends the commands of batches.
+func (s *Service) Sends() bool {
+	s.topic.Lock()
+	defer s.topic.Unlock()
+	return s.sends
+}

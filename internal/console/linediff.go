@@ -21,7 +21,7 @@ func diffLines(before, after string) []consoleapi.SourceLine {
 	for tail < len(a)-head && tail < len(b)-head && a[len(a)-1-tail] == b[len(b)-1-tail] {
 		tail++
 	}
-	d := lineDiff{a: a, b: b, lines: make([]consoleapi.SourceLine, 0, len(a))}
+	d := lineDiff{a: a, lines: make([]consoleapi.SourceLine, 0, len(a))}
 	d.same(head)
 	for _, op := range shortestEdit(a[head:len(a)-tail], b[head:len(b)-tail]) {
 		switch op {
@@ -41,8 +41,8 @@ func diffLines(before, after string) []consoleapi.SourceLine {
 
 // lineDiff is a comparison in the making.
 type lineDiff struct {
-	a, b     []string
-	from, to int // lines so far
+	a        []string // the lines before
+	from, to int      // lines so far
 	lines    []consoleapi.SourceLine
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // Index holds the timelines and the task list of all partitions. List, Counts and Alerts answer from its Store,
-// which has what was saved; Flush and AwaitSaved bring the Store up to date. It is safe for concurrent use.
+// which has what was saved; Flush brings the Store up to date. It is safe for concurrent use.
 type Index struct {
 	Watches // receive what is applied
 
@@ -188,14 +188,6 @@ func (x *Index) Find(p int32, task string) (f projections.Found, begun bool) {
 	at, begun := x.progress[p]
 	f.Next = max(f.Next, at.Next)
 	return f, begun
-}
-
-// AwaitSaved waits until everything of a partition below the offset is applied, then saves it.
-func (x *Index) AwaitSaved(ctx context.Context, p int32, offset int64) error {
-	if err := x.AwaitOffset(ctx, p, offset); err != nil {
-		return err
-	}
-	return x.Flush(ctx, p)
 }
 
 // AwaitOffset waits until everything of a partition below the offset is applied, so that Find reflects it. It

@@ -155,6 +155,14 @@ func (l *eventLog) list(a *indexing, f projections.Filter) (tasks []events.Summa
 	}
 }
 
+// AwaitSaved waits until everything of a partition below the offset is applied, then saves it.
+func (x *indexing) AwaitSaved(ctx context.Context, p int32, offset int64) error {
+	if err := x.AwaitOffset(ctx, p, offset); err != nil {
+		return err
+	}
+	return x.Flush(ctx, p)
+}
+
 // waitAll waits until the index has reached the ends of all partitions.
 func (l *eventLog) waitAll(a *indexing, ends map[int32]int64) {
 	l.t.Helper()

@@ -163,14 +163,10 @@ type Why struct {
 	Cut    string  `json:"causes_cut,omitempty" jsonschema:"Why the way ends before the cause, for people. Absent: it doesn't."`
 }
 
-// Explain returns why a task doesn't advance, as of now. agents has the states of its agents (AgentsAwaited); a missing
-// one is unknown. since is made from the task's records; nil: the result has upper bounds instead. unreadable says
-// which of its events can't be used; empty: none.
-func Explain(t *events.Task, since *Since, unreadable string, agents map[string]AgentState, now time.Time) *Why {
-	return ExplainItems(t, since, unreadable, agents, now, func(step, item int) string { return events.ItemTaskIDOf(t, step, item) })
-}
-
-// ExplainItems is Explain of a task whose definition may give the tasks of items ids of its own.
+// ExplainItems returns why a task doesn't advance, as of now. agents has the states of its agents (AgentsAwaited); a
+// missing one is unknown. since is made from the task's records; nil: the result has upper bounds instead. unreadable says
+// which of its events can't be used; empty: none. ids has the ids of the tasks of items, which the task's definition may
+// give.
 func ExplainItems(t *events.Task, since *Since, unreadable string, agents map[string]AgentState, now time.Time, ids ItemIDs) *Why {
 	w := &Why{Task: t.ID, State: t.State, Since: events.InstantText(t.UpdatedAt), Steps: []StepWhy{}}
 	switch {

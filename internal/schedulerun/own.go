@@ -62,8 +62,6 @@ func (s *Service) own(ctx context.Context) error {
 	if err := o.claim(ctx); err != nil {
 		return err
 	}
-	s.setDecides(true)
-	defer s.setDecides(false)
 	s.cfg.Log.Info("this process starts the tasks of schedules", "epoch", o.decider.Epoch)
 	for {
 		changed := s.topic.Changed()
@@ -226,10 +224,4 @@ func (o *owner) shouldSend(run *schedule.Run, now time.Time) bool {
 		return false
 	}
 	return now.Sub(at) > max(askInterval, o.cfg.Now().Sub(run.Decided)/askAgeShare)
-}
-
-func (s *Service) setDecides(decides bool) {
-	s.topic.Lock()
-	defer s.topic.Unlock()
-	s.decides = decides
 }

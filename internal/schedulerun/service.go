@@ -37,9 +37,8 @@ type Config struct {
 type Service struct {
 	cfg     Config
 	records schedule.Records
-	topic   *topicowner.Topic // its lock guards state and decides
+	topic   *topicowner.Topic // its lock guards state
 	state   *schedule.State
-	decides bool
 	defined chan struct{} // closed when the definitions are read to their end
 	once    sync.Once
 	watch   *logreader.Definitions // set before defined is closed
@@ -222,13 +221,6 @@ func (s *Service) AwaitRequest(ctx context.Context, name, request string) (*sche
 			return nil, fmt.Errorf("the request is in the log, but no supervisor has handled it yet; is one running? %w", ctx.Err())
 		}
 	}
-}
-
-// Decides reports whether this process decides.
-func (s *Service) Decides() bool {
-	s.topic.Lock()
-	defer s.topic.Unlock()
-	return s.decides
 }
 
 // Changed returns a channel that is closed at the next change.

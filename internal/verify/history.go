@@ -23,7 +23,6 @@ type partition struct {
 	queued bool   // the cause has freed slots, so no further event of its own task may come
 	last   *task  // of the previous event, if it is checked
 	inputs [events.Inboxes]*inbox
-	offset int64 // after the last record
 	// While running is true, events from offset there on are newer than the read of the inboxes (EventsThere). Once
 	// such an event has come, since is true, and before is the value of next at that time.
 	there int64
@@ -43,7 +42,6 @@ func (c *Checker) Event(r *events.Record) *events.Event {
 	c.events++
 	p := c.part(r.Partition)
 	p.until(r.Offset)
-	p.offset = r.Offset + 1
 	e, err := c.reader.Decode(r)
 	if err != nil {
 		c.recordUnreadable(p, r, err)

@@ -26,7 +26,6 @@ type items struct {
 	results  []uint64 // hashes of the outputs
 	ended    []int    // items that completed, in the order of the log
 	running  int
-	undoing  int
 	failed   int
 	kept     bool           // the undo leaves completed items as they are
 	tokens   map[int]uint64 // of the replies, by attempt; those of the undo have negative numbers
@@ -229,11 +228,9 @@ func (x *items) count(s itemState, n int) {
 	switch s {
 	case itemRunning:
 		x.running += n
-	case itemUndoing:
-		x.undoing += n
 	case itemFailed:
 		x.failed += n
-	case itemPending, itemCompleted, itemUndone: // not counted
+	case itemPending, itemCompleted, itemUndoing, itemUndone: // not counted
 	}
 }
 

@@ -23,7 +23,7 @@ import (
 
 // Member is one process of a consumer group.
 type Member struct {
-	ID, InstanceID, ClientID, Host string
+	ID, InstanceID, ClientID string
 	// Owner is a worker's name as an owner of partitions; empty: unknown.
 	Owner string
 	// Partitions are those that it owns, by topic, ascending.
@@ -68,7 +68,7 @@ func (a *Admin) classicGroup(ctx context.Context, group string) (state GroupStat
 	g, err := groupOf(groups, err, group, func(g kadm.DescribedGroup) error { return g.Err })
 	state.State = g.State
 	for _, m := range g.Members {
-		member := newMember(m.MemberID, m.InstanceID, m.ClientID, m.ClientHost, make(map[string][]int32))
+		member := newMember(m.MemberID, m.InstanceID, m.ClientID, make(map[string][]int32))
 		if joined, ok := m.Join.AsConsumer(); ok && g.Protocol == groupmember.ProtocolName {
 			member.Owner = string(joined.UserData)
 		}
@@ -87,7 +87,7 @@ func (a *Admin) consumerGroup(ctx context.Context, group string) (state GroupSta
 	g, err := groupOf(groups, err, group, consumerGroupError)
 	state.State = g.State
 	for _, m := range g.Members {
-		state.Members = append(state.Members, newMember(m.MemberID, m.InstanceID, m.ClientID, m.ClientHost, assignedPartitions(m.Assignment)))
+		state.Members = append(state.Members, newMember(m.MemberID, m.InstanceID, m.ClientID, assignedPartitions(m.Assignment)))
 	}
 	return state, err
 }
@@ -99,7 +99,7 @@ func (a *Admin) shareGroup(ctx context.Context, group string) (state GroupState,
 	g, err := groupOf(groups, err, group, func(g kadm.DescribedShareGroup) error { return g.Err })
 	state.State = g.GroupState
 	for _, m := range g.Members {
-		state.Members = append(state.Members, newMember(m.MemberID, nil, m.ClientID, m.ClientHost, assignedPartitions(m.Assignment)))
+		state.Members = append(state.Members, newMember(m.MemberID, nil, m.ClientID, assignedPartitions(m.Assignment)))
 	}
 	return state, err
 }
@@ -115,8 +115,8 @@ func groupOf[Groups ~map[string]G, G any](groups Groups, err error, group string
 	return groups[group], nil
 }
 
-func newMember(id string, instance *string, client, host string, partitions map[string][]int32) Member {
-	m := Member{ID: id, ClientID: client, Host: host, Partitions: partitions}
+func newMember(id string, instance *string, client string, partitions map[string][]int32) Member {
+	m := Member{ID: id, ClientID: client, Partitions: partitions}
 	if instance != nil {
 		m.InstanceID = *instance
 	}

@@ -3,7 +3,6 @@ package logreader
 import (
 	"context"
 	"fmt"
-	"maps"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -19,7 +18,6 @@ type Tail struct {
 	client     *kgo.Client
 	poller     groupmember.Poller
 	cancelLife context.CancelFunc
-	cfg        kafka.Config
 	topic      string
 }
 
@@ -30,7 +28,7 @@ const TailEnd = -1
 // connects with the first poll.
 func OpenTail(c kafka.Config, topic string, from map[int32]int64) (*Tail, error) {
 	at := make(map[int32]kgo.Offset, len(from))
-	for p, offset := range maps.All(from) {
+	for p, offset := range from {
 		at[p] = kgo.NewOffset().At(offset) // kgo treats TailEnd as the end
 	}
 	life, cut := context.WithCancel(context.Background())
@@ -46,7 +44,7 @@ func OpenTail(c kafka.Config, topic string, from map[int32]int64) (*Tail, error)
 		cut()
 		return nil, fmt.Errorf("tail of %s: client: %w", topic, err)
 	}
-	return &Tail{client: client, cancelLife: cut, cfg: c, topic: topic,
+	return &Tail{client: client, cancelLife: cut, topic: topic,
 		poller: groupmember.Poller{Client: client, Wait: groupmember.DefaultFetchMaxWait, Max: groupmember.DefaultMaxPollRecords}}, nil
 }
 

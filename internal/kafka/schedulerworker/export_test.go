@@ -5,6 +5,9 @@ import "time"
 // RefreshMetadata makes a worker look for added partitions now, instead of after metadataAgeMax.
 func (w *Worker) RefreshMetadata() { w.session.Client().ForceMetadataRefresh() }
 
+// LastCommit returns when the last transaction was committed, or the worker was opened.
+func (w *Worker) LastCommit() time.Time { return w.opened.Add(time.Duration(w.lastCommit.Load())) }
+
 // Unfenced exports unfenced, which converts the error of a fenced producer.
 func (w *Worker) Unfenced(err error) error { return w.unfenced(err) }
 

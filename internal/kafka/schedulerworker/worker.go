@@ -356,9 +356,6 @@ func (w *Worker) PollAtMost(n int) {
 // Wake makes a blocking Poll return at once, or else the next one.
 func (w *Worker) Wake() { w.poller.Wake() }
 
-// LastCommit returns when the last transaction was committed, or the worker was opened.
-func (w *Worker) LastCommit() time.Time { return w.opened.Add(time.Duration(w.lastCommit.Load())) }
-
 // sinceOpened returns the worker's age in nanoseconds, at least 1.
 func (w *Worker) sinceOpened(now time.Time) int64 { return max(1, int64(now.Sub(w.opened))) }
 
