@@ -253,6 +253,12 @@ func (t *Task) onRun(e *Event, a About, change func(*Step, *Run)) error {
 		s.beginCheck()
 	}
 	r.Timer = timerOf(e)
+	if a.Phase.Begins() {
+		if r.StartedAt.IsZero() {
+			r.StartedAt = e.At
+		}
+		r.Attempt, r.StartedSeq = a.Attempt, e.Seq
+	}
 	if a.Counts {
 		r.FailureCount++
 		t.FailureCount++

@@ -121,10 +121,7 @@ func (f *AttemptStarted) apply(t *Task, e *Event) error {
 		return errors.New("it has an input, and says that its input is the task's")
 	}
 	return t.onRun(e, f.About(), func(s *Step, r *Run) {
-		if r.StartedAt.IsZero() {
-			r.StartedAt = e.At
-		}
-		r.Attempt, r.Key, r.CompleteBy, r.StartedSeq, r.TokenHash = f.Attempt, f.Key, f.EndsBy(e), e.Seq, f.TokenHash
+		r.Key, r.CompleteBy, r.TokenHash = f.Key, f.EndsBy(e), f.TokenHash
 		switch {
 		case f.TaskInput:
 			r.Input, r.TaskInput = t.Input, true

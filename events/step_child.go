@@ -148,10 +148,7 @@ func (f *ChildStarted) apply(t *Task, e *Event) error {
 		return errors.New("it has an input, and says that its input is the task's")
 	}
 	return t.onRun(e, f.About(), func(s *Step, r *Run) {
-		if r.StartedAt.IsZero() {
-			r.StartedAt = e.At
-		}
-		r.Attempt, r.StartedSeq, r.TokenHash = f.Attempt, e.Seq, f.TokenHash
+		r.TokenHash = f.TokenHash
 		x := s.KindState()
 		x.Child = f.Child
 		s.setKindState(x)
@@ -193,12 +190,7 @@ func (f *WithdrawalStarted) apply(t *Task, e *Event) error {
 	if i, ok := t.Plan.Step(f.Step); ok && t.Steps[i].KindState().Child != f.Child {
 		return fmt.Errorf("step %q: its child is %q, not %q", f.Step, t.Steps[i].KindState().Child, f.Child)
 	}
-	return t.onRun(e, f.About(), func(_ *Step, r *Run) {
-		if r.StartedAt.IsZero() {
-			r.StartedAt = e.At
-		}
-		r.Attempt, r.StartedSeq, r.TokenHash = f.Attempt, e.Seq, f.TokenHash
-	})
+	return t.onRun(e, f.About(), func(_ *Step, r *Run) { r.TokenHash = f.TokenHash })
 }
 
 func (f *WithdrawalStarted) fields(c *codec) {

@@ -81,10 +81,6 @@ func (f *ItemsBegan) apply(t *Task, e *Event) error {
 		return errors.New("the step has its items already")
 	}
 	return t.onRun(e, f.About(), func(s *Step, r *Run) {
-		if r.StartedAt.IsZero() {
-			r.StartedAt = e.At
-		}
-		r.Attempt, r.StartedSeq = f.Attempt, e.Seq
 		if fresh != nil {
 			s.Items = fresh
 		}
@@ -398,10 +394,6 @@ func (f *ItemsUndoStarted) apply(t *Task, e *Event) error {
 		return fmt.Errorf("step %q has no items", f.Step)
 	}
 	return t.onRun(e, f.About(), func(s *Step, r *Run) {
-		if r.StartedAt.IsZero() {
-			r.StartedAt = e.At
-		}
-		r.Attempt, r.StartedSeq = f.Attempt, e.Seq
 		it := s.ownItems()
 		it.KeepsCompleted, it.UndoToken, it.UndoRejected = f.KeepsCompleted, f.Token, nil
 		it.deriveOrder(true)

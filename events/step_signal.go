@@ -89,12 +89,7 @@ func (f *SignalStarted) apply(t *Task, e *Event) error {
 	if e.Due.IsZero() {
 		return errors.New("a step that waits for a signal without an end")
 	}
-	return t.onRun(e, f.About(), func(_ *Step, r *Run) {
-		if r.StartedAt.IsZero() {
-			r.StartedAt = e.At
-		}
-		r.Attempt, r.CompleteBy, r.StartedSeq = f.Attempt, e.Due, e.Seq
-	})
+	return t.onRun(e, f.About(), func(_ *Step, r *Run) { r.CompleteBy = e.Due })
 }
 
 func (f *SignalStarted) fields(c *codec) {

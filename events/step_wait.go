@@ -33,12 +33,7 @@ func (f *WaitStarted) apply(t *Task, e *Event) error {
 	if e.Due.IsZero() {
 		return errors.New("a wait without an end")
 	}
-	return t.onRun(e, f.About(), func(_ *Step, r *Run) {
-		if r.StartedAt.IsZero() {
-			r.StartedAt = e.At
-		}
-		r.Attempt, r.CompleteBy, r.StartedSeq = f.Attempt, e.Due, e.Seq
-	})
+	return t.onRun(e, f.About(), func(_ *Step, r *Run) { r.CompleteBy = e.Due })
 }
 
 func (f *WaitStarted) fields(c *codec) {
