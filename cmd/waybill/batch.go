@@ -196,7 +196,7 @@ func (r *batchRun) run(cmd *cobra.Command) error {
 		printDryRunEnd(r.note, &b)
 		return err
 	}
-	printBatchEnd(r.note, &b)
+	fmt.Fprintf(r.note, "batch %s: %s\n", printable(b.ID), countsText(&b))
 	return cmp.Or(err, batchError(&b))
 }
 
@@ -322,10 +322,6 @@ func countsText(b *consoleapi.Batch) string {
 		}
 	}
 	return strings.Join(counts, ", ")
-}
-
-func printBatchEnd(note io.Writer, b *consoleapi.Batch) {
-	fmt.Fprintf(note, "batch %s: %s\n", printable(b.ID), countsText(b))
 }
 
 // batchError is the error of a batch that ended.

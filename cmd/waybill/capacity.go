@@ -2,12 +2,11 @@ package main
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/waybill-run/waybill/scheduler"
 )
@@ -16,7 +15,7 @@ import (
 func capacityFlags(cmd *cobra.Command, into *map[string]int, observe *bool) {
 	cmd.Flags().BoolVar(observe, "observe-capacity", true,
 		"limit the outstanding requests of agents that --agent-capacity does not name: few at first, more while replies come in time; false: no limit")
-	cmd.Flags().Var((*capacities)(into), "agent-capacity",
+	cmd.Flags().Var(capacityPairs(into), "agent-capacity",
 		"maximum number of outstanding requests of an agent, as `NAME=N`; further steps wait in the scheduler; each partition has at least one (repeatable)")
 }
 
@@ -33,50 +32,17 @@ func checkMaxRunnable(n int) error {
 	return nil
 }
 
-// capacities is the value of --agent-capacity: a limit for each agent.
-type capacities map[string]int
-
-// Set implements pflag.Value. Several values may be given at once, with commas.
-func (c *capacities) Set(text string) error {
-	if *c == nil {
-		*c = map[string]int{}
-	}
-	for _, v := range strings.Split(text, ",") {
-		name, number, ok := strings.Cut(v, "=")
-		n, err := strconv.Atoi(number)
-		if !ok || name == "" || err != nil || n < 1 {
-			return fmt.Errorf("%q is not NAME=N, with N from 1", v)
+// capacityPairs is the value of --agent-capacity: a limit for each agent. Several may be given at once, with commas.
+func capacityPairs(to *map[string]int) pflag.Value {
+	return &pairs[int]{to, "NAME=N", ",", func(to map[string]int, text string) error {
+		for _, v := range strings.Split(text, ",") {
+			name, number, ok := strings.Cut(v, "=")
+			n, err := strconv.Atoi(number)
+			if !ok || name == "" || err != nil || n < 1 {
+				return fmt.Errorf("%q is not NAME=N, with N from 1", v)
+			}
+			to[name] = n
 		}
-		(*c)[name] = n
-	}
-	return nil
+		return nil
+	}}
 }
-
-// Append implements pflag.SliceValue: the flag may be given several times.
-func (c *capacities) Append(text string) error { return c.Set(text) }
-
-// Replace implements pflag.SliceValue.
-func (c *capacities) Replace(texts []string) error {
-	*c = nil
-	for _, text := range texts {
-		if err := c.Set(text); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// GetSlice implements pflag.SliceValue.
-func (c *capacities) GetSlice() []string {
-	var all []string
-	for _, name := range slices.Sorted(maps.Keys(*c)) {
-		all = append(all, name+"="+strconv.Itoa((*c)[name]))
-	}
-	return all
-}
-
-// String implements pflag.Value.
-func (c *capacities) String() string { return strings.Join(c.GetSlice(), ",") }
-
-// Type implements pflag.Value.
-func (c *capacities) Type() string { return "NAME=N" }

@@ -37,7 +37,9 @@ var argumentCompleters = map[string]completer{
 
 // flagCompleters complete the values of flags. --workflow of up, fork and plan also takes a file.
 var flagCompleters = map[string]completer{
-	"workflow": completeWorkflows, "step": completeSteps, "step-in-error": completeAllSteps, "agent": completeAgents, "id-prefix": completeIDs,
+	"workflow": completeWorkflows, "step": completeSteps, "id-prefix": completeIDs,
+	"step-in-error": completeOfWorkflows(func(w *consoleapi.Workflow) []string { return w.Steps }),
+	"agent":         completeOfWorkflows(func(w *consoleapi.Workflow) []string { return w.Agents }),
 }
 
 // completeNames registers the completions in all commands.
@@ -216,20 +218,15 @@ func workflowList(ctx context.Context, cmd *cobra.Command) []consoleapi.Workflow
 	return list.Workflows
 }
 
-func completeAllSteps(ctx context.Context, cmd *cobra.Command, _ []string, _ string) (values []string) {
-	for _, w := range workflowList(ctx, cmd) {
-		values = append(values, w.Steps...)
+// completeOfWorkflows completes names that each workflow has several of.
+func completeOfWorkflows(names func(*consoleapi.Workflow) []string) completer {
+	return func(ctx context.Context, cmd *cobra.Command, _ []string, _ string) (values []string) {
+		for _, w := range workflowList(ctx, cmd) {
+			values = append(values, names(&w)...)
+		}
+		slices.Sort(values)
+		return slices.Compact(values)
 	}
-	slices.Sort(values)
-	return slices.Compact(values)
-}
-
-func completeAgents(ctx context.Context, cmd *cobra.Command, _ []string, _ string) (values []string) {
-	for _, w := range workflowList(ctx, cmd) {
-		values = append(values, w.Agents...)
-	}
-	slices.Sort(values)
-	return slices.Compact(values)
 }
 
 // completeWorkflows completes NAME and NAME/VERSION.

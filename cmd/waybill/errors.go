@@ -119,7 +119,7 @@ func printErrorGroups(out io.Writer, list *consoleapi.ErrorGroupList, now time.T
 	for i := range list.Groups {
 		g := &list.Groups[i]
 		lines = append(lines, fmt.Sprintf(errorColumns, g.Group, strconv.FormatInt(g.Held, 10), ageText(g.FirstSeen, now), ageText(g.LastSeen, now), printable(errorPlace(g))),
-			"  "+printable(errorOf(g)))
+			"  "+printable(dash(errorText(&events.Error{Code: g.Code, Message: g.Pattern}))))
 	}
 	for _, line := range lines {
 		if _, err := fmt.Fprintln(out, text.Shorten(line, errorLineMax)); err != nil {
@@ -140,10 +140,6 @@ func errorPlace(g *consoleapi.ErrorGroup) string {
 		return g.Workflow + " undo of " + g.Step
 	}
 	return g.Workflow + " " + g.Step
-}
-
-func errorOf(g *consoleapi.ErrorGroup) string {
-	return dash(errorText(&events.Error{Code: g.Code, Message: g.Pattern}))
 }
 
 // ageText says how long ago an instant of JSON was, in its largest unit or two.

@@ -255,8 +255,3 @@ func (t *historyTool) taskNotFound(id string) error {
 	}
 	return notFound(id)
 }
-
-// warnNotAnEvent warns of a record in the events topic that isn't an event.
-func warnNotAnEvent(note io.Writer, r *events.Record, err error) {
-	fmt.Fprintf(note, "waybill: %s isn't an event: %s\n", events.Origin(r), printable(err.Error()))
-}

@@ -12,34 +12,29 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// labels is the value of --label. A label's value is everything after the first "=", including commas, quotes
-// and further "=".
-type labels map[string]string
+// pairs is the value of a repeatable flag whose values are pairs of a name and a value.
+type pairs[V any] struct {
+	to              *map[string]V
+	form, separator string
+	add             func(to map[string]V, text string) error
+}
 
 // Set implements pflag.Value.
-func (l *labels) Set(text string) error {
-	name, value, ok := strings.Cut(text, "=")
-	if !ok || name == "" {
-		return fmt.Errorf("%q is not NAME=VALUE", text)
+func (p *pairs[V]) Set(text string) error {
+	if *p.to == nil {
+		*p.to = map[string]V{}
 	}
-	if _, twice := (*l)[name]; twice {
-		return fmt.Errorf("label %q is given twice", name)
-	}
-	if *l == nil {
-		*l = map[string]string{}
-	}
-	(*l)[name] = value
-	return nil
+	return p.add(*p.to, text)
 }
 
 // Append, Replace and GetSlice implement pflag.SliceValue: the flag may be given several times.
-func (l *labels) Append(text string) error { return l.Set(text) }
+func (p *pairs[V]) Append(text string) error { return p.Set(text) }
 
 // Replace implements pflag.SliceValue.
-func (l *labels) Replace(texts []string) error {
-	*l = nil
+func (p *pairs[V]) Replace(texts []string) error {
+	*p.to = nil
 	for _, text := range texts {
-		if err := l.Set(text); err != nil {
+		if err := p.Set(text); err != nil {
 			return err
 		}
 	}
@@ -47,19 +42,34 @@ func (l *labels) Replace(texts []string) error {
 }
 
 // GetSlice implements pflag.SliceValue.
-func (l *labels) GetSlice() []string {
-	all := make([]string, 0, len(*l))
-	for _, name := range slices.Sorted(maps.Keys(*l)) {
-		all = append(all, name+"="+(*l)[name])
+func (p *pairs[V]) GetSlice() (all []string) {
+	for _, name := range slices.Sorted(maps.Keys(*p.to)) {
+		all = append(all, fmt.Sprintf("%s=%v", name, (*p.to)[name]))
 	}
 	return all
 }
 
 // String implements pflag.Value.
-func (l *labels) String() string { return strings.Join(l.GetSlice(), "\n") }
+func (p *pairs[V]) String() string { return strings.Join(p.GetSlice(), p.separator) }
 
 // Type implements pflag.Value.
-func (l *labels) Type() string { return "NAME=VALUE" }
+func (p *pairs[V]) Type() string { return p.form }
+
+// labelPairs is the value of --label. A label's value is everything after the first "=", including commas, quotes and
+// further "=".
+func labelPairs(to *map[string]string) pflag.Value {
+	return &pairs[string]{to, "NAME=VALUE", "\n", func(to map[string]string, text string) error {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok || name == "" {
+			return fmt.Errorf("%q is not NAME=VALUE", text)
+		}
+		if _, twice := to[name]; twice {
+			return fmt.Errorf("label %q is given twice", name)
+		}
+		to[name] = value
+		return nil
+	}}
+}
 
 // decimalNumbers matches JSON numbers, with an optional sign.
 var decimalNumbers = regexp.MustCompile(`^[-+]?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$`)

@@ -48,7 +48,12 @@ Nothing is written. With --file the events come from a file of 'waybill export';
 		Example: `  waybill replay order-1 --until 6
   waybill replay --at 15m`,
 		Args: replayArguments,
-		RunE: func(cmd *cobra.Command, args []string) error { return runReplay(cmd, &o, args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.at != "" || len(args) == 0 {
+				return runReplayAt(cmd, &o)
+			}
+			return runReplayOne(cmd, &o, args)
+		},
 	}
 	o.oneTaskTool.flags(cmd)
 	o.limit.flags(cmd)
@@ -72,13 +77,6 @@ func replayArguments(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	return arguments("a task's id, or --at TIME")(cmd, args)
-}
-
-func runReplay(cmd *cobra.Command, o *replayOptions, args []string) error {
-	if o.at != "" || len(args) == 0 {
-		return runReplayAt(cmd, o)
-	}
-	return runReplayOne(cmd, o, args)
 }
 
 func runReplayOne(cmd *cobra.Command, o *replayOptions, args []string) error {
@@ -108,7 +106,7 @@ func runReplayOne(cmd *cobra.Command, o *replayOptions, args []string) error {
 		}
 		steps = append(steps, *step)
 		if err != nil {
-			warnNotAnEvent(h.warnings(), r, err)
+			fmt.Fprintf(h.warnings(), "waybill: %s isn't an event: %s\n", events.Origin(r), printable(err.Error()))
 		} else {
 			usable++
 		}

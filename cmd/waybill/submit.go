@@ -37,7 +37,7 @@ type submitOptions struct {
 	input      string
 	replyTo    string
 	priority   int
-	labels     labels
+	labels     map[string]string
 	completeBy string
 	wait       bool
 	noCheck    bool
@@ -77,7 +77,7 @@ Without --wait it first checks that the workflows exist, and submits nothing if 
 	f.StringVar(&o.input, "input", "null", "input of the task: JSON, or @FILE")
 	f.StringVar(&o.replyTo, "reply-to", "", "topic to send status notifications to")
 	f.IntVar(&o.priority, "priority", 0, "priority when steps wait for an agent; higher goes first")
-	f.Var(&o.labels, "label", "label of the task, as `NAME=VALUE` (repeatable)")
+	f.Var(labelPairs(&o.labels), "label", "label of the task, as `NAME=VALUE` (repeatable)")
 	hideDefault(f, "label")
 	f.StringVar(&o.completeBy, "complete-by", "", "deadline of the task, an RFC 3339 time")
 	f.BoolVar(&o.wait, "wait", false, "wait until every task has ended or is held")

@@ -28,7 +28,7 @@ type taskListOptions struct {
 	idPrefix string
 	states   []string
 	workflow string
-	labels   labels
+	labels   map[string]string
 	inError  string
 	group    string
 	parent   string
@@ -69,7 +69,7 @@ event this release can't read.`,
 	f.StringVar(&o.idPrefix, "id-prefix", "", "only tasks whose id begins with this, in the order of ids")
 	f.StringSliceVar(&o.states, "state", nil, "only tasks in one of these states; held is shown as error in JSON")
 	f.StringVar(&o.workflow, "workflow", "", "only tasks of a workflow: NAME or NAME/VERSION")
-	f.Var(&o.labels, "label", "only tasks with this label, `NAME=VALUE` (repeatable: all must match)")
+	f.Var(labelPairs(&o.labels), "label", "only tasks with this label, `NAME=VALUE` (repeatable: all must match)")
 	f.StringVar(&o.inError, "step-in-error", "", "only tasks in which this step is held")
 	f.StringVar(&o.group, "error-group", "", "only held tasks of this error group; waybill errors lists the groups")
 	f.StringVar(&o.parent, "parent", "", "only children of this task, and the tasks of its items, which other lists hide")
