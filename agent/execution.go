@@ -407,7 +407,7 @@ func (e *execution) sendReply(reply events.Reply) {
 		}
 		e.cfg.Listener.SendFailed(e.req, err)
 		resendWait := min(wait, e.req.CompleteBy.Sub(e.clock.now()))
-		if !e.unwatched(func() bool { return e.waitToResend(resendWait) }) {
+		if !e.unwatched(func() bool { return sleep(e.sending, resendWait) }) {
 			e.abandon(e.job)
 			return
 		}
@@ -451,18 +451,6 @@ func shrinkReply(r *events.Reply, err error, already bool) (events.Reply, bool) 
 	was := r.Failure()
 	smaller.Body = (&Failure{Code: was.Code, Message: fmt.Sprintf("%s (shortened: %v)", truncate(was.Message, shortenedMessageMax), large)}).errorObject()
 	return smaller, true
-}
-
-// waitToResend waits for d before another send. False: sending is over.
-func (m *membership) waitToResend(d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-m.sending.Done():
-		return false
-	}
 }
 
 // send sends within left. It reuses the context of the call if that ends in time: a new one would cost as

@@ -207,14 +207,14 @@ func (p *progress) send() {
 			return
 		}
 		if wait > 0 {
-			p.sleep(wait)
+			sleep(p.ctx, wait)
 			continue
 		}
 		began := time.Now()
 		err := p.sendOne(value)
 		p.sent(at, began, err)
 		if err != nil {
-			p.sleep(sendWaitMin)
+			sleep(p.ctx, sendWaitMin)
 		}
 	}
 }
@@ -249,16 +249,6 @@ func (p *progress) sent(at, began time.Time, err error) {
 	p.sentAt, p.silentBy = began, at.Add(p.req.Heartbeat)
 	if p.over != nil {
 		p.over.Reset(time.Until(p.silentBy))
-	}
-}
-
-// sleep waits for d, or until nothing more is sent.
-func (p *progress) sleep(d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-p.ctx.Done():
 	}
 }
 

@@ -157,11 +157,7 @@ func (r *runner) join(ctx context.Context) (Session, error) {
 			return nil, err
 		}
 		r.cfg.Listener.JoinFailed(err, wait)
-		t := time.NewTimer(wait)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if !sleep(ctx, wait) {
 			return nil, nil
 		}
 	}

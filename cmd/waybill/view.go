@@ -97,11 +97,7 @@ func (idleStream) Close() {}
 func (c fileCluster) Workflows() []console.Workflow {
 	var list []console.Workflow
 	for _, d := range c.definitions {
-		w := console.Workflow{Name: d.Name, Version: d.Version, Agents: d.Agents(), Steps: make([]string, len(d.Steps)), Body: d.JSON()}
-		for i := range d.Steps {
-			w.Steps[i] = d.Steps[i].ID
-		}
-		list = append(list, w)
+		list = append(list, console.WorkflowOf(d))
 	}
 	return list
 }

@@ -175,7 +175,15 @@ type Workflow struct {
 	Version int
 	Steps   []string
 	Agents  []string
-	Body    []byte // as it was applied
 
 	Deprecated *events.DeprecationView // nil: it isn't
+}
+
+// WorkflowOf returns a definition as it is listed.
+func WorkflowOf(d *workflow.Definition) Workflow {
+	w := Workflow{Name: d.Name, Version: d.Version, Agents: d.Agents(), Steps: make([]string, len(d.Steps))}
+	for i := range d.Steps {
+		w.Steps[i] = d.Steps[i].ID
+	}
+	return w
 }

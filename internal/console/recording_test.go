@@ -461,7 +461,7 @@ func (w *recording) ApplyDefinition(_ context.Context, d *workflow.Definition, b
 		w.definitions = map[string]*workflow.Definition{}
 	}
 	w.definitions[d.Key()] = d
-	w.applied = append(w.applied, Workflow{Name: d.Name, Version: d.Version, Steps: []string{}, Agents: d.Agents(), Body: d.JSON()})
+	w.applied = append(w.applied, Workflow{Name: d.Name, Version: d.Version, Steps: []string{}, Agents: d.Agents()})
 	w.written = append(w.written, events.Record{Key: []byte(d.Key()), Value: []byte(by.Who + "|" + by.Claimed + "|" + by.Why)})
 	return false, nil
 }

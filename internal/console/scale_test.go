@@ -91,7 +91,7 @@ func newScale(tb testing.TB, ended, open, keep int) *scale {
 		d, plan := scaleWorkflow(tb, fmt.Sprint("flow-", i), 1+i, steps)
 		w.versions, w.plans = append(w.versions, d), append(w.plans, plan)
 		w.definitions[events.DefinitionKey(d.Name, d.Version)] = d
-		w.read = append(w.read, Workflow{Name: d.Name, Version: d.Version, Body: d.JSON(), Agents: d.Agents()})
+		w.read = append(w.read, Workflow{Name: d.Name, Version: d.Version, Agents: d.Agents()})
 	}
 	for p := range int32(scalePartitions) {
 		v, err := store.Timelines(p)

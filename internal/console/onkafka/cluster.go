@@ -160,11 +160,8 @@ func (c *Cluster) Definition(name string, version int) (d *workflow.Definition, 
 func (c *Cluster) Workflows() []console.Workflow {
 	var list []console.Workflow
 	for _, d := range c.definitions.All() {
-		w := console.Workflow{Name: d.Name, Version: d.Version, Agents: d.Agents(), Steps: make([]string, len(d.Steps)), Body: d.JSON(),
-			Deprecated: c.definitions.Deprecation(d.Name, d.Version).View()}
-		for i := range d.Steps {
-			w.Steps[i] = d.Steps[i].ID
-		}
+		w := console.WorkflowOf(d)
+		w.Deprecated = c.definitions.Deprecation(d.Name, d.Version).View()
 		list = append(list, w)
 	}
 	return list
