@@ -195,24 +195,18 @@ func compareJSON(path string, before, after json.RawMessage, list *[]consoleapi.
 	was, wasErr := members(before)
 	is, isErr := members(after)
 	if errors.Join(wasErr, isErr) != nil || was == nil || is == nil {
-		null := json.RawMessage("null")
 		if before == nil {
-			before = null
+			before = json.RawMessage("null")
 		}
 		if after == nil {
-			after = null
+			after = json.RawMessage("null")
 		}
 		*list = append(*list, consoleapi.Change{Path: path, Before: before, After: after})
 		return
 	}
-	names := map[string]bool{}
-	for name := range was {
-		names[name] = true
-	}
-	for name := range is {
-		names[name] = true
-	}
-	for _, name := range slices.Sorted(maps.Keys(names)) {
+	all := maps.Clone(was)
+	maps.Copy(all, is)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
 		at := name
 		if path != "" {
 			at = path + "." + name

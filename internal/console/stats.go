@@ -195,38 +195,33 @@ func chooseStep(length, finest time.Duration) time.Duration {
 }
 
 func viewSeries(name string, q *projections.StatsQuery, points []projections.Stats) consoleapi.StatsSeries {
-	s := consoleapi.StatsSeries{Workflow: name, Points: make([]consoleapi.Stats, len(points))}
-	var total projections.Stats
-	for i := range points {
-		s.Points[i] = viewStats(&points[i])
-		s.Points[i].At = events.InstantText(q.From.Add(time.Duration(i) * q.Step))
-		total.Merge(&points[i])
-	}
-	s.Total = viewStats(&total)
-	return s
+	list, total := viewPoints(q, points, viewStats)
+	return consoleapi.StatsSeries{Workflow: name, Points: list, Total: total}
 }
 
 func viewAgent(name string, q *projections.StatsQuery, points []projections.Stats) consoleapi.AgentSeries {
-	s := consoleapi.AgentSeries{Agent: name, Points: make([]consoleapi.AgentStats, len(points))}
-	var total projections.Stats
+	list, total := viewPoints(q, points, viewAgentStats)
+	return consoleapi.AgentSeries{Agent: name, Points: list, Total: total}
+}
+
+// viewPoints converts the points of a series, and their sum, which has no instant.
+func viewPoints[V any](q *projections.StatsQuery, points []projections.Stats, view func(s *projections.Stats, at *string) V) (list []V, total V) {
+	list = make([]V, len(points))
+	var sum projections.Stats
 	for i := range points {
-		s.Points[i] = viewAgentStats(&points[i])
-		s.Points[i].At = events.InstantText(q.From.Add(time.Duration(i) * q.Step))
-		total.Merge(&points[i])
+		list[i] = view(&points[i], events.InstantText(q.From.Add(time.Duration(i)*q.Step)))
+		sum.Merge(&points[i])
 	}
-	s.Total = viewAgentStats(&total)
-	return s
+	return list, view(&sum, nil)
 }
 
-func viewAgentStats(s *projections.Stats) consoleapi.AgentStats {
-	return consoleapi.AgentStats{Attempts: s.Attempts, Failures: s.Failures, Latency: viewLatency(&s.Latency)}
+func viewAgentStats(s *projections.Stats, at *string) consoleapi.AgentStats {
+	return consoleapi.AgentStats{At: at, Attempts: s.Attempts, Failures: s.Failures, Latency: viewLatency(&s.Latency)}
 }
 
-func viewStats(s *projections.Stats) consoleapi.Stats {
-	v := consoleapi.Stats{Submitted: s.Submitted, Processed: s.Processed, Undone: s.Undone, Cancelled: s.Cancelled, Held: s.Held, HoldsEnded: s.HoldsEnded,
-		Attempts: s.Attempts, Failures: s.Failures}
-	v.Latency = viewLatency(&s.Latency)
-	return v
+func viewStats(s *projections.Stats, at *string) consoleapi.Stats {
+	return consoleapi.Stats{At: at, Submitted: s.Submitted, Processed: s.Processed, Undone: s.Undone, Cancelled: s.Cancelled, Held: s.Held, HoldsEnded: s.HoldsEnded,
+		Attempts: s.Attempts, Failures: s.Failures, Latency: viewLatency(&s.Latency)}
 }
 
 // viewLatency converts a histogram; nil: it is empty.
