@@ -23,7 +23,7 @@ func newQuickClient(t *testing.T, cfg kafka.Config) *Client {
 	if c.admin, err = kafkaadmin.Open(cfg); err != nil {
 		t.Fatal(err)
 	}
-	if c.producer, err = kafka.OpenProducer(cfg, kafka.WithDeliveryTimeout(time.Second)); err != nil {
+	if c.producer, err = kafka.OpenProducerWithin(cfg, time.Second); err != nil {
 		t.Fatal(err)
 	}
 	c.waiter = logclient.NewWaiter(cfg.Namespace, 1, nil, nil, logclient.Options{}) // no test waits

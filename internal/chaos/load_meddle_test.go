@@ -41,7 +41,7 @@ const (
 )
 
 func openStrayWriters(cfg kafka.Config, l *load, seed uint64) (*strayWriters, error) {
-	producer, err := kafka.OpenProducer(cfg, kafka.WithDeliveryTimeout(deliverWithin))
+	producer, err := kafka.OpenProducerWithin(cfg, deliverWithin)
 	if err != nil {
 		return nil, err
 	}

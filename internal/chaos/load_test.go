@@ -41,7 +41,7 @@ type load struct {
 }
 
 func openLoad(cfg kafka.Config, seen *observer, seed uint64, rate, most int) (*load, error) {
-	producer, err := kafka.OpenProducer(cfg, kafka.WithDeliveryTimeout(deliverWithin))
+	producer, err := kafka.OpenProducerWithin(cfg, deliverWithin)
 	if err != nil {
 		return nil, err
 	}

@@ -43,29 +43,18 @@ type Producer struct {
 	end      context.CancelFunc
 }
 
-// ProducerOption changes how a Producer is opened.
-type ProducerOption func(*producerOptions)
-
-type producerOptions struct{ deliveryTimeout time.Duration }
-
-// WithDeliveryTimeout replaces DefaultDeliveryTimeout. When a record has waited this long, it and all records that wait
-// for the same partition fail. Whether the broker has written them is then unknown.
-func WithDeliveryTimeout(d time.Duration) ProducerOption {
-	return func(o *producerOptions) { o.deliveryTimeout = d }
-}
-
 // OpenProducer returns a producer; it connects when it is first used.
-func OpenProducer(c Config, opts ...ProducerOption) (*Producer, error) {
-	o := producerOptions{deliveryTimeout: DefaultDeliveryTimeout}
-	for _, opt := range opts {
-		opt(&o)
-	}
-	if o.deliveryTimeout < time.Second {
-		return nil, fmt.Errorf("open producer: delivery timeout %v is below 1s, less than a broker's failover takes; raise it", o.deliveryTimeout)
+func OpenProducer(c Config) (*Producer, error) { return OpenProducerWithin(c, DefaultDeliveryTimeout) }
+
+// OpenProducerWithin is OpenProducer with another delivery timeout. When a record has waited this long, it and all records
+// that wait for the same partition fail. Whether the broker has written them is then unknown.
+func OpenProducerWithin(c Config, deliveryTimeout time.Duration) (*Producer, error) {
+	if deliveryTimeout < time.Second {
+		return nil, fmt.Errorf("open producer: delivery timeout %v is below 1s, less than a broker's failover takes; raise it", deliveryTimeout)
 	}
 	cl, err := kgo.NewClient(append(c.ClientOptions(), append(ProduceOptions(),
-		kgo.RecordDeliveryTimeout(o.deliveryTimeout),
-		kgo.ProduceRequestTimeout(max(time.Second, o.deliveryTimeout/produceRequestShare)),
+		kgo.RecordDeliveryTimeout(deliveryTimeout),
+		kgo.ProduceRequestTimeout(max(time.Second, deliveryTimeout/produceRequestShare)),
 		// Without it the timeout would not apply to records that may be in flight. If their broker has died, that is
 		// all of them: they would wait for ever.
 		kgo.AllowIdempotentProduceCancellation(),

@@ -90,7 +90,10 @@ func TestMoreThanTheBufferHoldsWaitsForRoom(t *testing.T) {
 
 func TestDeliveryIsBoundedWhenTheBrokerKeepsRefusing(t *testing.T) {
 	c, cfg := fake(t, kfake.SeedTopics(1, "t"))
-	p, ctx := openProducer(t, cfg, kafka.WithDeliveryTimeout(time.Second)), bounded(t)
+	p, err := kafka.OpenProducerWithin(cfg, time.Second)
+	must(t, err)
+	t.Cleanup(p.Close)
+	ctx := bounded(t)
 	var refused atomic.Int32
 	c.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
@@ -124,7 +127,7 @@ func TestSendReturnsWithItsContext(t *testing.T) {
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := kafka.OpenProducer(kafka.Config{}, kafka.WithDeliveryTimeout(time.Millisecond)); err == nil {
+	if _, err := kafka.OpenProducerWithin(kafka.Config{}, time.Millisecond); err == nil {
 		t.Error("a delivery timeout of 1ms was accepted")
 	}
 }

@@ -51,9 +51,9 @@ func OpenAdmin(t testing.TB, c kafka.Config) *kafkaadmin.Admin {
 }
 
 // OpenProducer opens a Producer for the time of the test.
-func OpenProducer(t testing.TB, c kafka.Config, opts ...kafka.ProducerOption) *kafka.Producer {
+func OpenProducer(t testing.TB, c kafka.Config) *kafka.Producer {
 	t.Helper()
-	p, err := kafka.OpenProducer(c, opts...)
+	p, err := kafka.OpenProducer(c)
 	Must(t, err)
 	t.Cleanup(p.Close)
 	return p

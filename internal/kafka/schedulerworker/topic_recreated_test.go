@@ -84,7 +84,7 @@ func TestProducerWritesToARecreatedTopic(t *testing.T) {
 		const topic, other = "remade", "beside"
 		topics := []string{string(s.NS) + topic, string(s.NS) + other}
 		s.CreateTopics(t, 1, topics...)
-		p, err := kafka.OpenProducer(s.Config, kafka.WithDeliveryTimeout(5*time.Second))
+		p, err := kafka.OpenProducerWithin(s.Config, 5*time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
