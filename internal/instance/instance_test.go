@@ -119,6 +119,43 @@ func TestRoleWhoseStoreIsAheadDropsIt(t *testing.T) {
 	}
 }
 
+// After a restore of the cluster from a copy, all partitions of a role are dropped one after another: soon, however many
+// there are.
+func TestRoleWhoseStoresAreAllAheadDropsThem(t *testing.T) {
+	const partitions = 2 * restartTriesMax
+	synctest.Test(t, func(t *testing.T) {
+		n := &Instance{log: slog.New(slog.DiscardHandler), metrics: NewMetrics()}
+		dropped, start := 0, time.Now()
+		err := n.runRestarting(t.Context(), "supervisor", func(context.Context) error {
+			if dropped == partitions {
+				return nil
+			}
+			return &projections.LogMismatchError{Partition: int32(dropped), Offset: 41}
+		}, func(int32) error {
+			dropped++
+			return nil
+		})
+		if took := time.Since(start); err != nil || dropped != partitions || took > partitions*2*time.Second {
+			t.Errorf("dropped %d of %d in %s, then %v", dropped, partitions, took, err)
+		}
+	})
+}
+
+// A partition that is dropped again and again ends the process.
+func TestStoreThatIsAlwaysAheadEndsTheRole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &Instance{log: slog.New(slog.DiscardHandler), metrics: NewMetrics()}
+		dropped, lost := 0, &logreader.LostError{Topic: "waybill.events", Partition: 3, From: 4, To: 9}
+		err := n.runRestarting(t.Context(), "supervisor", func(context.Context) error { return lost }, func(int32) error {
+			dropped++
+			return nil
+		})
+		if !errors.Is(err, lost) || dropped > restartTriesMax+1 {
+			t.Errorf("dropped %d times, then %v", dropped, err)
+		}
+	})
+}
+
 // If the last event of a store is missing in the log, the store is of another log. But one reader may miss it by
 // chance, because it already held later records. After a few readers that miss it, the store is dropped. This holds
 // even if the readers find the gap in different partitions.

@@ -265,10 +265,11 @@ const (
 
 // runRestarting runs a role's loop and restarts it with new clients when it fails. It returns errors that no new client
 // can fix at once, refusals after backoff.RefusedMax, and other errors after restartTriesMax. A store that is ahead of the
-// log is emptied by drop, and then restored.
+// log is emptied by drop, and then restored. Each partition is dropped in a run of its own, so that isn't counted as a
+// failure in a row, unless the partition was dropped before.
 func (n *Instance) runRestarting(ctx context.Context, role string, loop func(context.Context) error, drop func(p int32) error) error {
 	wait, tries := restartWaitMin, 0
-	missing := missingEvents{}
+	missing, dropped := missingEvents{}, map[int32]bool{}
 	var refused backoff.RefusedPeriod
 	for {
 		start := time.Now()
@@ -290,6 +291,9 @@ func (n *Instance) runRestarting(ctx context.Context, role string, loop func(con
 			n.reportStoreDropped(role, p, err)
 			if err := drop(p); err != nil {
 				return fmt.Errorf("%s: empty the store of partition %d: %w", role, p, err)
+			}
+			if !dropped[p] {
+				dropped[p], wait, tries = true, restartWaitMin, 0
 			}
 		} else {
 			n.log.Log(ctx, failureLevel(err, slog.LevelWarn), "role failed and is restarted", "role", role, "error", err)
