@@ -226,6 +226,8 @@ func (c *call) control(task taskID, b *consoleapi.CommandBody, x *events.Control
 		return nil, noAnswer("no answer within %s; is a scheduler running? The command stays in the log and takes effect when one reads it: to wait for its answer, send it again with request_id %s", c.timeouts.control, x.RequestID)
 	case err != nil:
 		return nil, unavailable("the command may not have been written; send it again with request_id %s: %v", x.RequestID, err)
+	case !a.Accepted && a.State == "" && c.forgettable(id, p) != nil:
+		return nil, refused("schedulers don't know task %q any more, because its id was forgotten (dedupe_for of its workflow): it can't be changed (request %s)", consoleapi.Printable(id), x.RequestID)
 	case !a.Accepted && a.State == "":
 		return nil, notFound("there is no task %q%s", consoleapi.Printable(id), consoleapi.NoTaskAdvice)
 	case !a.Accepted:

@@ -3,6 +3,7 @@ package console
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -100,5 +101,18 @@ func TestFateOfReusedID(t *testing.T) {
 	}
 	if len(want) > 0 {
 		t.Errorf("not listed: %v", want)
+	}
+}
+
+// TestCommandToForgotten: schedulers don't know the task, though it can still be read. The refusal says why.
+func TestCommandToForgotten(t *testing.T) {
+	f := newForgotten(t)
+	f.answer = func(x *events.Control) (*events.Answer, error) {
+		return &events.Answer{Control: x.RequestID, Reason: "unknown_task"}, nil
+	}
+	s := f.console(t, nil)
+	r := ask(t, s, http.MethodPost, api+"/tasks/again/undo", `{"reason":"a test","processed":true}`)
+	if p := problem(t, r, http.StatusConflict); !strings.Contains(p.Detail, "forgotten") {
+		t.Error(p.Detail)
 	}
 }

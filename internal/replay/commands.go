@@ -60,7 +60,13 @@ func Commands(t *events.Task, others []Version, now time.Time) []CommandCheck {
 	default:
 		add(events.Control{Command: events.Release})
 	}
-	return append(append(list, migrations(t, others, now)...), signals(t)...)
+	list = append(append(list, migrations(t, others, now)...), signals(t)...)
+	if t.Forgotten(now) {
+		for i := range list {
+			list[i].Why = "its id could be forgotten after " + t.ForgetAt.UTC().Format(time.RFC3339) + " (dedupe_for): schedulers don't know the task any more"
+		}
+	}
+	return list
 }
 
 func migrations(t *events.Task, others []Version, now time.Time) (list []CommandCheck) {

@@ -92,6 +92,18 @@ func TestCommands(t *testing.T) {
 	}
 }
 
+// A task whose id is forgotten isn't known to schedulers: they refuse every command.
+func TestCommandsOfAForgottenTask(t *testing.T) {
+	h := recordOf(t, program(t, heldOrder))
+	h.input(1, &events.Control{Task: "o-1", Command: events.Cancel, By: events.By{Who: "olga", Why: "a test", RequestID: "r-1"}})
+	h.task.ForgetAt = h.env.Now
+	for _, c := range replay.Commands(h.task, nil, h.env.Now) {
+		if !strings.Contains(c.Why, "forgotten") {
+			t.Errorf("%s: %q", describeCheck(&c), c.Why)
+		}
+	}
+}
+
 func describeCheck(c *replay.CommandCheck) string {
 	x := c.Control
 	if x == nil {
