@@ -128,7 +128,7 @@ func (q *queryFlags) query(cmd *cobra.Command, t *tool, indexed func(partitions 
 	case err != nil:
 		return err
 	case c != nil && q.file != "":
-		return usage("--file and --api can't be combined")
+		return usage("--file reads a file, not a console: omit --api and WAYBILL_API, or use --api off")
 	case q.file != "" && q.dataDir != "":
 		return usage("--file and --data-dir can't be combined")
 	case c != nil:
@@ -176,7 +176,7 @@ func (a *apiFlags) refuseConsole(what string) error {
 	if c, err := a.namedConsole(); err != nil || c == nil {
 		return err
 	}
-	return usage("%s reads the log, not a console: omit --api, or use --api off", what)
+	return usage("%s reads the log, not a console: omit --api and WAYBILL_API, or use --api off", what)
 }
 
 // missingTaskError is a console's problem that a task doesn't exist, with advice for users of the command line.

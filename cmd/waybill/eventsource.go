@@ -43,7 +43,7 @@ func (t *oneTaskTool) namedConsole(cmd *cobra.Command) (*apiClient, error) {
 	c, err := t.api.namedConsole()
 	switch {
 	case c != nil && t.file != "":
-		return nil, usage("--file and --api can't be combined")
+		return nil, usage("--file reads a file, not a console: omit --api and WAYBILL_API, or use --api off")
 	case c != nil:
 		t.expectSystem(cmd, c)
 	}

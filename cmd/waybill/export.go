@@ -78,7 +78,10 @@ func (o *exportOptions) write(cmd *cobra.Command, h replay.Source, x *replay.Exp
 		return err
 	}
 	f, err := os.OpenFile(o.out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
+	switch {
+	case errors.Is(err, os.ErrExist):
+		return exit(exitUsage, "--out: %w: remove it, or name another one", err)
+	case err != nil:
 		return exit(exitUsage, "--out: %w", err)
 	}
 	x.Restart = func() error {

@@ -15,7 +15,7 @@ var (
 	forbidden         = problemOf(http.StatusForbidden, "forbidden", "Not permitted", "The token's role or the console's settings don't permit the request, or a web page of another origin sent it.")
 	notFound          = problemOf(http.StatusNotFound, "not_found", "Not found", "There is no such task, event or workflow.")
 	badMethod         = problemOf(http.StatusMethodNotAllowed, "method_not_allowed", "Method not allowed", "The path doesn't accept this method.")
-	refused           = problemOf(http.StatusConflict, "refused", "Refused by the task's state", "The task's state doesn't allow the command, or another submission has this id.")
+	refused           = problemOf(http.StatusConflict, "refused", "Refused", "The state of the task, batch or schedule doesn't allow it, or another one has this id.")
 	versionExists     = problemOf(http.StatusConflict, "version_exists", "The version exists with another body", "The version of the workflow exists with another body. The detail says which version is free.")
 	tooLarge          = problemOf(http.StatusRequestEntityTooLarge, "too_large", "The body is too large", "The body is too large.")
 	notJSON           = problemOf(http.StatusUnsupportedMediaType, "not_json", "The body must be JSON", "The request has another Content-Type than application/json.")

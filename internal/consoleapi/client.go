@@ -268,7 +268,7 @@ func (c *Client) checkSystem(serves System) error {
 func (c *Client) problem(resp *http.Response) error {
 	p := &Problem{}
 	if err := json.NewDecoder(io.LimitReader(resp.Body, MaxAnswerBytes)).Decode(p); err != nil || p.Title == "" {
-		return fmt.Errorf("%s is not a console (status %d)", c.cfg.URL, resp.StatusCode)
+		return fmt.Errorf("%s is not the address of a console (status %d): name that of `waybill console` or `waybill up`", c.cfg.URL, resp.StatusCode)
 	}
 	p.Status = resp.StatusCode
 	return fmt.Errorf("%s: %w", c.cfg.URL, p)

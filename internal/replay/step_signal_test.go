@@ -36,7 +36,7 @@ func TestWhyWaitsForSignal(t *testing.T) {
 	h.reply(1, "reserve", 1, events.Completed, `{}`)
 	for after, moves := range map[time.Duration]string{
 		time.Minute:     "the signal approved",
-		6 * time.Minute: "a supervisor that asks for the end of its time; it is 59s late: is one running?",
+		6 * time.Minute: "a supervisor that asks for the end of its time; it is 59s late: `waybill doctor` says whether one runs, and whether schedulers can write",
 	} {
 		w := replay.Explain(h.task, nil, "", nil, noon.Add(after))
 		if w.Reason != replay.ReasonWaitingSignal || w.Step != "approve" || w.Moves != moves || *w.Until != "2026-01-31T12:05:01.000Z" {

@@ -41,7 +41,7 @@ func TestWhyWaits(t *testing.T) {
 		moves string
 	}{
 		{30, "the end of the wait"},
-		{71, "a supervisor that asks for the end of the wait; it is 10s late: is one running?"},
+		{71, "a supervisor that asks for the end of the wait; it is 10s late: `waybill doctor` says whether one runs, and whether schedulers can write"},
 	} {
 		w := replay.Explain(h.task, since, "", nil, noon.Add(time.Duration(tt.after*float64(time.Second))))
 		if w.Reason != replay.ReasonWaitingTimer || w.Step != "settle" || w.Moves != tt.moves ||

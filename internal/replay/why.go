@@ -329,7 +329,7 @@ const lateSupervisor = 5 * time.Second
 // late returns a note that no recovery came for a due timer; empty: the timer isn't late.
 func late(timer events.Timer, now time.Time) string {
 	if by := now.Sub(timer.Due); timer.Armed() && by > lateSupervisor {
-		return fmt.Sprintf("; it is %s late: is one running?", by.Round(time.Second))
+		return fmt.Sprintf("; it is %s late: `waybill doctor` says whether one runs, and whether schedulers can write", by.Round(time.Second))
 	}
 	return ""
 }

@@ -228,7 +228,7 @@ func TestWhyAfterAReleasedStep(t *testing.T) {
 // An attempt whose deadline has passed waits for a supervisor. So does a task whose deadline has passed.
 func TestWhyWithoutASupervisor(t *testing.T) {
 	task := recordOf(t, program(t, fmt.Sprintf(order, 1, 2, ""))).task
-	const asks = "is one running?"
+	const asks = "`waybill doctor` says whether one runs, and whether schedulers can write"
 	for after, want := range map[time.Duration]string{5 * time.Second: "", 12 * time.Second: "", time.Minute: "a supervisor that ends the attempt; it is 50s late: " + asks} {
 		w := replay.Explain(task, nil, "", map[string]replay.AgentState{"stock": {Members: 1}}, noon.Add(after))
 		if w.Reason != replay.ReasonAtWork || want != "" && w.Moves != want || want == "" && strings.Contains(w.Moves, asks) {

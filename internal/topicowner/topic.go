@@ -91,7 +91,7 @@ func (t *Topic) Restarting(ctx context.Context, what string, loop func(context.C
 		}
 		if time.Since(warned) > warnInterval {
 			warned = time.Now()
-			t.cfg.Log.Warn(t.cfg.What+" don't run in this process; this is retried", "what", what, "error", err)
+			t.cfg.Log.Warn(t.cfg.What+" don't run in this process; this is retried", "what", what, "error", kafka.FinalError(err))
 		}
 		if backoff.Sleep(ctx, backoff.After(restartWaitMin, restartWaitMax, failures)) != nil {
 			return
@@ -193,7 +193,7 @@ func (t *Topic) member(ctx context.Context) error {
 			return end, err == nil, err
 		},
 		Listener: &logreader.FollowerListener{GroupFailed: func(err error) {
-			t.cfg.Log.Warn("membership in the group of "+t.cfg.What+" ended; the process joins again", "error", err)
+			t.cfg.Log.Warn("membership in the group of "+t.cfg.What+" ended; the process joins again", "error", kafka.FinalError(err))
 		}}})
 	if err != nil {
 		return err
