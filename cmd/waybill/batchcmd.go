@@ -61,8 +61,8 @@ func newBatchList() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return printList(&t.output, cmd.OutOrStdout(), "BATCH STATE COMMAND TASKS WAITING CREATED WHY", l.Batches, func(b consoleapi.Batch) []string {
-					return []string{idText(b.ID), b.State, string(b.Command), strconv.Itoa(b.Tasks), strconv.Itoa(b.Counts[batch.Waiting]), tableTime(b.CreatedAt), text.Shorten(b.Why, 60)}
+				return printList(&t.output, cmd.OutOrStdout(), "BATCH STATE COMMAND TASKS WAITING CREATED REASON STOPPED", l.Batches, func(b consoleapi.Batch) []string {
+					return []string{idText(b.ID), b.State, string(b.Command), strconv.Itoa(b.Tasks), strconv.Itoa(b.Counts[batch.Waiting]), tableTime(b.CreatedAt), text.Shorten(b.Reason, 40), text.Shorten(b.Why, 60)}
 				})
 			})
 		},

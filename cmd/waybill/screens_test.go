@@ -296,6 +296,13 @@ func TestKeys(t *testing.T) {
 	b.await("document.querySelector('dialog') === null && document.activeElement.dataset.command === 'resubmit'")
 	keys(kb.Enter)
 	b.await("document.activeElement.name === 'reason'")
+	b.await("(history.back(), true)") // the dialog belongs to the screen that is left
+	b.await("document.querySelector('dialog') === null && !document.querySelector('[data-command=resubmit]')")
+	b.await("(history.forward(), true)")
+	b.awaitElement("[data-command=resubmit]")
+	b.await("(document.querySelector('[data-command=resubmit]').focus(), true)")
+	keys(kb.Enter)
+	b.await("document.activeElement.name === 'reason'")
 	keys("by keys" + kb.Enter)
 	b.awaitText("resubmit was accepted")
 	b.await("document.querySelector('dialog') === null && document.activeElement.dataset.command === 'resubmit'")

@@ -19,6 +19,8 @@ export function closeDialog() {
   if (opener?.isConnected) opener.focus();
 }
 
+addEventListener('hashchange', () => opened.value && closeDialog()); // it belongs to the screen that was left
+
 /** A modal dialog. forced: Esc doesn't close it. */
 export function Modal({ label, forced, onClose = closeDialog, children }) {
   const at = useRef();

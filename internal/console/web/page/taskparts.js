@@ -25,12 +25,13 @@ export function Facts({ task }) {
   ]} />`;
 }
 
-/** Whether the chain of the events is unbroken, asked again when there are more. */
+/** Whether the chain of the events is unbroken, asked again when there are more, but not often: all events are read for it. */
 export function Chain({ path, events }) {
   const [open, setOpen] = useState(false);
   const { data } = useAnswer(events > 0 ? `${path}/chain` : null, {}, { optional: true, every: 60_000, on: (c) => c.more || c.tasks.some((id) => path.endsWith(`/${encodeURIComponent(id)}`)) });
   if (!data) return null;
-  const text = data.unbroken ? `${numberOf(data.events, 'event')}, unbroken` : `${numberOf(data.faults.length, 'fault')} in ${numberOf(data.events, 'event')}`;
+  const checked = `${data.events < events ? 'first ' : ''}${numberOf(data.events, 'event')}`;
+  const text = data.unbroken ? `${checked}, unbroken` : `${numberOf(data.faults.length, 'fault')} in ${checked}`;
   return html`<span class="chain"><button type="button" class=${`state ${data.unbroken ? 'is-good' : 'is-held'}`} aria-expanded=${open} onClick=${() => setOpen(!open)}><${Icon} name=${data.unbroken ? 'good' : 'held'} />${text}</button>
     ${open && html`<div class="popover"><p>${data.unbroken ? 'Each event has the hash of the one before it, and all hashes match.' : 'The history has faults:'} ${data.unbroken && (data.sealed ? 'The last event has its own checksum.' : 'The last event has no checksum of its own.')}</p>
       ${data.faults.length > 0 && html`<ul>${data.faults.map((f, i) => html`<li key=${i}>${f.promise}${f.seq ? `, event ${f.seq}` : ''}: ${f.what}</li>`)}</ul>`}

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-X4TH43DH.js";import"./chunk-DVDYRPM4.js";import"./chunk-TJ2RIY5U.js";import"./chunk-M4NWV7L2.js";import"./chunk-WXCJWS3Y.js";import"./chunk-OO7H2YNA.js";import"./chunk-UHTZOUWE.js";export{a as Now,b as WorkflowCounts};
