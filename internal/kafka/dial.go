@@ -18,6 +18,8 @@ const (
 	// firstAnswerTimeout bounds the wait for the first bytes of a new connection. Brokers answer the first request,
 	// ApiVersions, without waiting for anything.
 	firstAnswerTimeout = 4 * time.Second
+	// handshakeTimeout bounds a TLS handshake.
+	handshakeTimeout = 10 * time.Second
 	// silentFor is how long an address isn't dialed after that. Dials fail at once, and the client tries another broker.
 	silentFor = 5 * time.Second
 )
@@ -146,7 +148,9 @@ func tlsOver(dial dialFunc, cfg *tls.Config) dialFunc {
 			own.ServerName = host
 		}
 		conn := tls.Client(raw, own)
-		if err := conn.HandshakeContext(ctx); err != nil {
+		within, cancel := context.WithTimeout(ctx, handshakeTimeout)
+		defer cancel()
+		if err := conn.HandshakeContext(within); err != nil {
 			return nil, closeConn(raw, fmt.Errorf("TLS handshake with broker %s: %w", addr, err))
 		}
 		return conn, nil
