@@ -88,7 +88,7 @@ export const refusals = {
 
 export const lacks = {
   behind: (i) => `the console hasn't read partition ${i.partition} to its end`,
-  no_leader: (i) => `partition ${i.partition} has no leader`,
+  no_leader: (i) => `partition ${i.partition} has no leader, or it does not answer`,
   restoring: (i, share) => `the index of partition ${i.partition} is being restored, ${share} done`,
 };
 

@@ -1,1 +1,0 @@
-import{i as l}from"./chunk-OO7H2YNA.js";var o=l(null),e=()=>o.value?.file?.split(/[\\/]/).at(-1)??"";export{o as a,e as b};

@@ -1,0 +1,12 @@
+import{b,e as p}from"./chunk-PGTPEN2Q.js";import{D as h,G as u,R as f,V as k,aa as y,d as c,e as d,ga as v,h as s,ja as w,s as $,t as m}from"./chunk-GYE6J3PU.js";var C=["resubmit","undo","cancel"],S=50;function L(t,r){let n=[...t.value];if(n.length===0)return null;let a=(i,l)=>C.map(o=>s`<button key=${o} type="button" data-batch=${o} aria-label=${`${o} ${l}`} onClick=${()=>T(o,i)}>${o}</button>`);return s`<div class="batch" role="region" aria-label="Selected tasks"><b>${n.length} selected</b>
+    ${a({tasks:n},"the selected tasks")}
+    <button type="button" class="quiet" onClick=${()=>{t.value=new Set}}>Clear</button>
+    ${r&&s`<span class="beside" data-all><b>All that match</b> ${a({filter:r},"all tasks that match")}</span>`}</div>`}var T=(t,r)=>b(s`<${D} command=${t} of=${r} />`);function D({command:t,of:r}){let[n]=c(h),[a,i]=c(null),[l,o]=c("");d(()=>{u("/batches",{command:t,...r,preview:!0}).then(i,e=>o(e.message))},[]);let g=async e=>{let{batch:q}=await u("/batches",{id:n,command:t,...r,reason:e.get("reason"),rate:Number(e.get("rate")),canary:Number(e.get("canary"))});k(A(q.id))};return s`<${p} title=${`${t} ${a?x(a.selected):"tasks"}`} does=${`${y[t]} The console runs it as a batch, even if this page is closed.`} label=${t} danger=${t!=="resubmit"} send=${g}>
+    ${l&&s`<p class="problem" role="alert">${l}</p>`}
+    ${a&&s`<div class="scroll" tabindex="0" role="group" aria-label="Preview"><table><tbody>${a.groups.map(e=>s`<tr key=${e.sample}><td class="number">${$(e.tasks)}</td><td class="name">${e.workflow}/${e.version}</td><td><${v} name=${e.state} /></td><td class="name">${e.code&&s`<span class="error">${e.code}${e.step&&` at ${e.step}`}</span>`}</td><td class="name"><${w} id=${e.sample} /></td></tr>`)}</tbody></table>
+      ${a.left>0&&s`<p>${x(a.left)} left out, because their state doesn't allow the command${a.refused.length>0&&`: ${a.refused.map(e=>e.task).join(", ")}`}.</p>`}</div>`}
+    <label>Reason, written to the log<input name="reason" required autofocus /></label>
+    <label>Canary: number of tasks that must succeed before the others<input name="canary" type="number" min="0" max="1000" value="1" required /></label>
+    <label>Commands per second, after the canary<input name="rate" type="number" min="0.1" step="any" value=${S} required /></label>
+    <p class="quiet">It stops when the fault recurs: when a task of the canary, or of a sample of the others, is held again.</p>
+  <//>`}var x=t=>m(t,"task"),A=t=>f(["batches",t]);export{L as a,T as b,x as c,A as d};

@@ -1,2 +1,0 @@
-import{b as t}from"./chunk-RULKFWYB.js";import{a as n}from"./chunk-C2TP3IUF.js";import{h as r}from"./chunk-OO7H2YNA.js";function p(o){let e=n.value;return e?.read_only?e.read_only:e&&!e.roles.includes("operator")?`You are a ${e.role}. To ${o} you need the role operator.`:""}var f=({why:o,refused:e,dialog:a,children:i,...l})=>r`<button type="button" ...${l} aria-disabled=${!!o} aria-description=${o||void 0} title=${o||void 0}
-  onClick=${()=>o?e(o):t(a())}>${i}</button>`;export{p as a,f as b};

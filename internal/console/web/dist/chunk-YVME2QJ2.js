@@ -1,0 +1,2 @@
+import{b as t}from"./chunk-PGTPEN2Q.js";import{a as n}from"./chunk-GFLFYYWK.js";import{h as r}from"./chunk-GYE6J3PU.js";function p(o){let e=n.value;return e?.read_only?e.read_only:e&&!e.roles.includes("operator")?`You are a ${e.role}. To ${o} you need the role operator.`:""}var f=({why:o,refused:e,dialog:a,children:i,...l})=>r`<button type="button" ...${l} aria-disabled=${!!o} aria-description=${o||void 0} title=${o||void 0}
+  onClick=${()=>o?e(o):t(a())}>${i}</button>`;export{p as a,f as b};

@@ -1,0 +1,6 @@
+import{a as u}from"./chunk-PHOEXGGC.js";import{a as c}from"./chunk-YV5EPFQH.js";import"./chunk-EWDR4GR7.js";import"./chunk-PGTPEN2Q.js";import{O as l,Q as m,R as s,T as i,V as n,h as t,oa as w,qa as $,ra as f,s as p}from"./chunk-GYE6J3PU.js";import"./chunk-UHTZOUWE.js";function C(){let{params:d}=m.value,a=d.get("ended")==="true",r=d.get("workflow")??"",e=l("/error-groups",{workflow:r,ended:a,limit:200},{every:3e3,optional:!0,on:["holds"]}),h=l("/workflows",{},{every:1e4,on:["workflows"]});return t`<${w} text=${e.problem} /><${f} answer=${e.data} />
+    <div class="bar"><label class="beside">Workflow <select value=${r} onChange=${o=>n(s(["held"],{workflow:o.target.value,ended:a}))}><option value="">all</option>
+        ${[...new Set((h.data?.workflows??[]).map(o=>o.workflow))].map(o=>t`<option key=${o} value=${o}>${o}</option>`)}</select></label>
+      <label class="beside"><input type="checkbox" checked=${a} onChange=${()=>n(s(["held"],{workflow:r,ended:!a}))} /> also causes that no longer hold a task</label>
+      <a href=${i(r?`state:error workflow:${r}`:"state:error")}>All held tasks${e.data&&` (${p(e.data.held)})`}</a> <a href="#/alerts">Alerts</a></div>
+    ${e.absent?t`<${u} open />`:e.data?t`<${c} answer=${e.data} />`:!e.problem&&t`<${$} what="the groups" />`}`}export{C as Held};

@@ -1,0 +1,1 @@
+import{a,b}from"./chunk-YO7V5MWS.js";import"./chunk-H2I2OXUK.js";import"./chunk-YV5EPFQH.js";import"./chunk-EWDR4GR7.js";import"./chunk-PGTPEN2Q.js";import"./chunk-GYE6J3PU.js";import"./chunk-UHTZOUWE.js";export{a as Now,b as WorkflowCounts};

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-XDQNM66J.js";import"./chunk-DVDYRPM4.js";import"./chunk-MO75AG27.js";import"./chunk-GVPA32CL.js";import"./chunk-RULKFWYB.js";import"./chunk-OO7H2YNA.js";import"./chunk-UHTZOUWE.js";export{a as Now,b as WorkflowCounts};
