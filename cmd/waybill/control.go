@@ -308,7 +308,7 @@ func (o *controlOptions) printAnswer(out io.Writer, x *events.Control, a *events
 	case err != nil || a.Accepted:
 		return err
 	case a.State == "":
-		return exit(exitNotFound, "schedulers don't know a task %q: it was never accepted, or its id was forgotten (dedupe_for of its workflow); %s", printable(x.Task), whereToLook(x.Task))
+		return exit(exitNotFound, "no task %q is known to a scheduler: it was never accepted, or its id was forgotten (dedupe_for of its workflow); %s", x.Task, whereToLook(x.Task))
 	}
 	return exit(exitRefused, "refused: %s; `waybill task get %s` shows its state", a.Reason, x.Task)
 }
