@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/consoleapi"
@@ -46,6 +47,26 @@ func TestPartitionWithoutALeader(t *testing.T) {
 	}
 	if l := get[consoleapi.DeadletterPage](t, w, s, api+"/deadletters", api+"/deadletters"); !lacksLeaders(l.Incomplete, w.leaderless) {
 		t.Errorf("the dead letters lack %v", l.Incomplete)
+	}
+}
+
+// A broker that hangs doesn't delay an answer for longer than a request waits for an offset.
+func TestEndsAreAskedForAShortTime(t *testing.T) {
+	w := newRecording(t)
+	asked := 0
+	w.endsAsked = func(ctx context.Context) {
+		asked++
+		if by, bounded := ctx.Deadline(); !bounded || time.Until(by) > minOffsetWithin {
+			t.Errorf("asked until %v", by)
+		}
+	}
+	s := w.console(t, nil)
+	for _, path := range []string{"/tasks?min_offset=end", "/tasks/none?min_offset=end", "/alerts?min_offset=end"} {
+		before := asked
+		ask(t, s, http.MethodGet, api+path, "")
+		if asked == before {
+			t.Errorf("%s asks for no end", path)
+		}
 	}
 }
 

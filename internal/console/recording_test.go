@@ -51,6 +51,7 @@ type recording struct {
 	stuck      func(context.Context) error // blocks reads of a task's events; nil: none
 	corruption Corruption                  // the corruption in partition corruptIn
 	corruptIn  int32
+	endsAsked  func(context.Context)    // receives the context of each question about the ends; nil: nothing
 	groups     func(context.Context)    // blocks questions about agents; nil: none
 	topic      func()                   // blocks reads of a topic; nil: none
 	found      func(*projections.Found) // changes what the index finds of a task; nil: nothing
@@ -269,7 +270,10 @@ func (w *recording) ReadAt(ctx context.Context, p int32, offsets []int64) (found
 	return found, corruption, nil
 }
 
-func (w *recording) Ends(context.Context) (map[int32]int64, error) {
+func (w *recording) Ends(ctx context.Context) (map[int32]int64, error) {
+	if w.endsAsked != nil {
+		w.endsAsked(ctx)
+	}
 	ends := map[int32]int64{}
 	for p := range w.partitions {
 		if slices.Contains(w.leaderless, p) {
