@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/watchdog"
 )
 
@@ -407,7 +408,7 @@ func (e *execution) sendReply(reply events.Reply) {
 		}
 		e.cfg.Listener.SendFailed(e.req, err)
 		resendWait := min(wait, e.req.CompleteBy.Sub(e.clock.now()))
-		if !e.unwatched(func() bool { return sleep(e.sending, resendWait) }) {
+		if !e.unwatched(func() bool { return backoff.Sleep(e.sending, resendWait) == nil }) {
 			e.abandon(e.job)
 			return
 		}

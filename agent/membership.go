@@ -205,18 +205,6 @@ func (m *membership) drain(cancelHandlers context.CancelFunc) int {
 	return m.slotsUsed
 }
 
-// sleep waits for d. False: ctx ended before.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 func waitAtMost(done <-chan struct{}, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/waybill-run/waybill/events"
+	"github.com/waybill-run/waybill/internal/backoff"
 )
 
 // ErrOver is the error of Progress once the attempt is over: at its complete-by, after a silence of a whole heartbeat,
@@ -207,14 +208,14 @@ func (p *progress) send() {
 			return
 		}
 		if wait > 0 {
-			sleep(p.ctx, wait)
+			_ = backoff.Sleep(p.ctx, wait)
 			continue
 		}
 		began := time.Now()
 		err := p.sendOne(value)
 		p.sent(at, began, err)
 		if err != nil {
-			sleep(p.ctx, sendWaitMin)
+			_ = backoff.Sleep(p.ctx, sendWaitMin)
 		}
 	}
 }

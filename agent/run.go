@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/listener"
 )
 
@@ -157,7 +158,7 @@ func (r *runner) join(ctx context.Context) (Session, error) {
 			return nil, err
 		}
 		r.cfg.Listener.JoinFailed(err, wait)
-		if !sleep(ctx, wait) {
+		if backoff.Sleep(ctx, wait) != nil {
 			return nil, nil
 		}
 	}

@@ -33,7 +33,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 	"github.com/waybill-run/waybill/internal/registry"
 )
 
@@ -93,7 +93,7 @@ func run(args []string) int {
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
 		return exitInterrupted
 	}
-	fmt.Fprintln(os.Stderr, "waybill: "+kafka.FinalError(err).Error()) // a missing right is told with what to do
+	fmt.Fprintln(os.Stderr, "waybill: "+kafkaadmin.WithAdvice(err).Error())
 	return codeOf(err)
 }
 

@@ -101,7 +101,7 @@ type run struct {
 	at      time.Time
 	b       *batch.Batch
 	numbers map[string]int // of the tasks
-	tells   chan func()    // what came of commands and looks
+	posted  chan func()    // what came of commands and looks
 	looking map[string]bool
 	slots   chan struct{} // of concurrent looks
 	open    sync.WaitGroup
@@ -120,7 +120,7 @@ func (s *Service) runBatch(ctx context.Context, a *answers, id string) error {
 		return nil
 	}
 	r := &run{s: s, answers: a, id: id, at: k.At, told: k.Trouble, b: batch.New(id, k.Control(), k.Plan(), k.Targets, slices.Clone(k.Results)),
-		numbers: make(map[string]int, len(k.Targets)), tells: make(chan func(), batch.InFlightMax+batch.CanaryMax+batch.SampleMax), looking: map[string]bool{},
+		numbers: make(map[string]int, len(k.Targets)), posted: make(chan func(), batch.InFlightMax+batch.CanaryMax+batch.SampleMax), looking: map[string]bool{},
 		slots: make(chan struct{}, looksMax), dirty: map[string]bool{}}
 	for i := range k.Targets {
 		r.numbers[k.Targets[i].Task] = i
@@ -155,8 +155,8 @@ func (r *run) loop(ctx context.Context) error {
 		}
 		timer := time.NewTimer(wait)
 		select {
-		case tell := <-r.tells:
-			tell()
+		case came := <-r.posted:
+			came()
 		case <-timer.C:
 		case <-changed:
 		case <-ctx.Done():
@@ -220,7 +220,7 @@ func (r *run) start(ctx context.Context, do *batch.Step) {
 
 func (r *run) post(ctx context.Context, fn func()) {
 	select {
-	case r.tells <- fn:
+	case r.posted <- fn:
 	case <-ctx.Done():
 	}
 }

@@ -18,7 +18,7 @@ func (p *Problem) Error() string { return p.Title + ": " + p.Detail }
 // ProblemTypes is the prefix of the types of problems.
 const ProblemTypes = "urn:waybill:problem:"
 
-// UnreadableProblem is the type of a problem with a task of which no event can be used.
+// UnreadableProblem is the type of a problem with a task that has no event that can be used.
 const UnreadableProblem = ProblemTypes + "unreadable"
 
 // NoTaskAdvice ends the detail of a problem for HTTP clients if a task doesn't exist.

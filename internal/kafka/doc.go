@@ -36,5 +36,7 @@
 //     authorized operations bypasses it (Metadata).
 //   - The client may roll back a transaction that is committed right after the first record
 //     of a topic, and return nil (EndTransaction).
+//   - The client waits 10 s for a broker that hangs, and tries it twice. So dials and first
+//     answers have bounds of their own, and silent addresses aren't dialed (dial.go).
 //   - A record's place in the client's buffer is free only after its callback.
 package kafka

@@ -14,7 +14,7 @@ var mayImport = map[string][]string{
 	"workflow":                       {"internal/jsonscan", "internal/text", "events"},
 	"projections":                    {"events", "internal/listener"},
 	"scheduler":                      {"events", "workflow", "internal/congestion", "internal/inboxgate", "internal/listener", "internal/backoff", "internal/text"},
-	"agent":                          {"events", "internal/listener", "internal/watchdog"},
+	"agent":                          {"events", "internal/listener", "internal/watchdog", "internal/backoff"},
 	"supervisor":                     {"events", "internal/listener", "internal/watchdog", "internal/backoff"},
 	"internal/kafka":                 {"internal/kafka/brokerclock", "internal/backoff", "internal/inboxgate", "events"},
 	"internal/kafka/agentsession":    {"internal/kafka", "internal/kafka/groupmember", "internal/kafka/kafkaadmin", "internal/kafka/brokerclock", "internal/backoff", "internal/listener", "internal/inboxgate", "events"},

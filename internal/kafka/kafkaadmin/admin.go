@@ -94,6 +94,15 @@ func (a *Admin) noAnswer(failures []error) error {
 	return &noAnswerError{fmt.Sprintf("no Kafka broker answers at %v: %s", a.cfg.Brokers, strings.Join(slices.Compact(why), "; ")), failures}
 }
 
+// WithAdvice adds what to do to an error that says that the brokers don't permit something. That of a refused log-in says
+// so itself.
+func WithAdvice(err error) error {
+	if errors.Is(err, ErrLogin) {
+		return err
+	}
+	return kafka.FinalError(err)
+}
+
 // noAnswerError says in one line why no broker answered.
 type noAnswerError struct {
 	text     string

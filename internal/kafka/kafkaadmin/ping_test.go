@@ -1,10 +1,15 @@
 package kafkaadmin_test
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"strings"
 	"testing"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 )
 
 // TestFrozenBrokerDelaysNoPing: a broker that accepts connections and never answers is the first of the list, and another
@@ -42,5 +47,21 @@ func TestPingSaysWhyInOneLine(t *testing.T) {
 	if text := err.Error(); strings.Contains(text, "\n") || !strings.HasPrefix(text, "no Kafka broker answers at [127.0.0.1:1 127.0.0.2:1]: ") ||
 		strings.Count(text, "127.0.0.1:1: ") != 1 || strings.Count(text, "127.0.0.2:1: ") != 1 {
 		t.Error(text)
+	}
+}
+
+// TestErrorOfAMissingRight: whatever command fails because of an ACL says what to do, once. So does a refused log-in.
+func TestErrorOfAMissingRight(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{fmt.Errorf("look up topic t: %w", kerr.TopicAuthorizationFailed), "the ACLs of its principal"},
+		{fmt.Errorf("%w at [b:9092]; check the SASL mechanism, the user and the password: %w", kafkaadmin.ErrLogin, kerr.SaslAuthenticationFailed), "check the SASL mechanism"},
+		{fmt.Errorf("look up topic t: %w", kerr.UnknownTopicOrPartition), "look up topic t"},
+	} {
+		if got := kafkaadmin.WithAdvice(c.err).Error(); !strings.Contains(got, c.want) || strings.Count(got, "check ") > 1 || !strings.HasSuffix(got, c.err.Error()) {
+			t.Errorf("%q", got)
+		}
 	}
 }
