@@ -1,13 +1,17 @@
 package kafkaadmin_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/waybill-run/waybill/internal/kafka/kafkaadmin"
 )
@@ -63,5 +67,27 @@ func TestErrorOfAMissingRight(t *testing.T) {
 		if got := kafkaadmin.WithAdvice(c.err).Error(); !strings.Contains(got, c.want) || strings.Count(got, "check ") > 1 || !strings.HasSuffix(got, c.err.Error()) {
 			t.Errorf("%q", got)
 		}
+	}
+}
+
+// TestFormatIsReadFromTheNextLeader: the leader of the definitions can't be reached for a while, and another broker answers.
+// The format is read as soon as a leader is reached.
+func TestFormatIsReadFromTheNextLeader(t *testing.T) {
+	t.Parallel()
+	c, cfg := fake(t, kfake.NumBrokers(2))
+	ctx := bounded(t)
+	if _, err := openAdmin(t, cfg).CreateTopics(ctx, kafkaadmin.CreateTopicsOptions{Partitions: 1}); err != nil {
+		t.Fatal(err)
+	}
+	leader := c.ListenAddrs()[c.LeaderFor(cfg.Namespace.Definitions(), 0)]
+	var refused atomic.Int32
+	cfg.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if addr == leader && refused.Add(1) <= 20 {
+			return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New("refused by the test")}
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, addr)
+	}
+	if f, err := openAdmin(t, cfg).Format(ctx); err != nil || f.Partitions != 1 || refused.Load() <= 20 {
+		t.Errorf("%+v, %v after %d dials", f, err, refused.Load())
 	}
 }

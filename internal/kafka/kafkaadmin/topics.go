@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strconv"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/waybill-run/waybill/events"
 	"github.com/waybill-run/waybill/internal/backoff"
 	"github.com/waybill-run/waybill/internal/kafka"
+	"github.com/waybill-run/waybill/internal/kafka/logreader"
 )
 
 const (
@@ -333,20 +335,31 @@ func (a *Admin) Format(ctx context.Context) (Format, error) {
 	return f, nil
 }
 
-// onceThere calls do for a topic that exists, and retries while the topic is unknown, at most topicVisibleTimeout: the
-// leader may learn of the topic later than other brokers.
+// onceThere calls do for a topic that exists, and retries, at most topicVisibleTimeout, while the topic is unknown, since the
+// leader may learn of it later than other brokers, and while its leader can't be reached or isn't ready, and another
+// broker answers: the cluster elects another leader within seconds.
 func (a *Admin) onceThere(ctx context.Context, do func(context.Context) error) error {
 	late, cancel := context.WithTimeout(ctx, topicVisibleTimeout)
 	defer cancel()
 	for {
 		err := do(ctx)
-		if !kafka.IsTopicMissing(err) {
+		if !kafka.IsTopicMissing(err) && (!endsWithElection(err) || a.Ping(late) != nil) {
 			return err
 		}
 		if backoff.Sleep(late, topicVisibleEvery) != nil {
 			return err
 		}
 	}
+}
+
+// endsWithElection reports whether an error of a partition's leader ends when the cluster has elected another one. A
+// partition that has no leader at all may have none for long.
+func endsWithElection(err error) bool {
+	if _, leaderless := errors.AsType[*logreader.UnavailableError](err); leaderless {
+		return false
+	}
+	_, network := errors.AsType[*net.OpError](err)
+	return network || kerr.IsRetriable(err)
 }
 
 // writeFormat writes the format record unless there is one. Then it reads the record that counts. Of two concurrent
